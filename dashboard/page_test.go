@@ -154,7 +154,7 @@ func TestAPageSaysThatTheServerIsAwayAndWhatWasKnown(t *testing.T) {
 	}
 	h := pageOf(t, facts{}, nil)
 	p := h.page(factsOf("orders"), errAway, nil)
-	if len(p.Elections) == 0 || len(p.Alerts) != 2 || !strings.HasSuffix(p.Alerts[1], " ago, at 2026-11-21 12:00:00 UTC.") {
+	if len(p.Rows) == 0 || p.Away != errAway.Error() || p.AwayFor == "" || p.At.Text != "2026-11-21 12:00:00" || p.Heading() != "No current data – Elections" {
 		t.Errorf("got %+v", p)
 	}
 	f := factsOf("orders")
@@ -226,11 +226,11 @@ func TestABadOptionIsAnError(t *testing.T) {
 		"WithRefresh(999ms)": WithRefresh(999 * time.Millisecond), "WithRefresh(1h0m1s)": WithRefresh(time.Hour + time.Second),
 		"WithWindow(59s)": WithWindow(59 * time.Second), "WithWindow(8761h0m0s)": WithWindow(8761 * time.Hour), "option 1 is nil": nil,
 	} {
-		if _, err := New(pool, opt); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
-			t.Errorf("got error %v, want one that wraps ErrConfig and has %q", err, want)
+		if _, err := New(pool, opt); !errors.Is(err, elector.ErrConfig) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got error %v, want one that wraps elector.ErrConfig and has %q", err, want)
 		}
 	}
-	if _, err := New(nil); !errors.Is(err, ErrConfig) {
+	if _, err := New(nil); !errors.Is(err, elector.ErrConfig) {
 		t.Errorf("a nil pool: got error %v", err)
 	}
 }

@@ -7,6 +7,9 @@
 // statement is exported as a constant (such as [TryLock]) that begins with its
 // "-- name:" line, by which a test double can tell what it is asked.
 //
+// The package carries no promise: its names follow the queries, and any version may change
+// them. Programs use package elector.
+//
 // To change a statement, edit queries/ and run "make generate".
 package db
 

@@ -30,7 +30,7 @@ type settings struct {
 	Driver, DSN, Election, ID string
 	Lease, Heartbeat, Retry   time.Duration
 	Spin                      bool // call IsLeader without a pause
-	Standby                   elector.Standby
+	Takeover                  elector.Takeover
 	Elections                 int    // number of elections on one session; their history then has election numbers
 	Roster                    string // schema of the roster to write; none if empty
 }
@@ -63,7 +63,7 @@ func runCandidate(text string) (exit int) {
 	defer closeRoster()
 	opts := []elector.Option{elector.WithHooks(rosterHooks...),
 		elector.WithHooks(hooks.Funcs{Elected: rec.OnElected, Demoted: rec.OnDemoted, Error: rec.OnError, Heartbeat: rec.OnHeartbeat})}
-	opts = append(opts, elector.WithStandby(s.Standby))
+	opts = append(opts, elector.WithTakeover(s.Takeover))
 	e, err := elector.New(pool, s.Election, append(opts, optionsOf(s.options())...)...)
 	if err != nil {
 		return complain(err)

@@ -248,7 +248,7 @@ func saysFull(t *testing.T, f hooks.Failure) {
 func TestAFullLockTableIsReportedUntilThereIsRoom(t *testing.T) {
 	inSessionScope(t, "the pooler needs locks to look up a role")
 	t.Parallel()
-	for name, opts := range map[string][]elector.Option{"polling": nil, "waiting": {elector.WithStandby(elector.Wait)}} {
+	for name, opts := range map[string][]elector.Option{"polling": nil, "waiting": {elector.WithTakeover(elector.Wait)}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			overEach(t, func(t *testing.T, d drivers) {

@@ -17,7 +17,7 @@ import (
 
 // inServer makes a deputy that waits in the server. Its waits and its retry interval are so long
 // that an election before they run out is a hand-over by the server.
-var inServer = []elector.Option{elector.WithStandby(elector.Wait), elector.WithLease(time.Minute),
+var inServer = []elector.Option{elector.WithTakeover(elector.Wait), elector.WithLease(time.Minute),
 	elector.WithHeartbeatInterval(patientWait), elector.WithRetryInterval(time.Minute)}
 
 const (
@@ -26,20 +26,20 @@ const (
 )
 
 // waiting makes a deputy whose waits last as long as the tests' heartbeat interval.
-var waiting = elector.WithStandby(elector.Wait)
+var waiting = elector.WithTakeover(elector.Wait)
 
 // polling makes a candidate that is never the deputy.
-var polling = elector.WithStandby(elector.Poll)
+var polling = elector.WithTakeover(elector.Poll)
 
-var standbys = map[string]elector.Standby{"the default": elector.Deputy, "waiting": elector.Wait, "polling": elector.Poll}
+var takeovers = map[string]elector.Takeover{"the default": elector.Deputy, "waiting": elector.Wait, "polling": elector.Poll}
 
-// overStandbys runs a test over each driver for each standby.
-func overStandbys(t *testing.T, test func(t *testing.T, d drivers, standby elector.Option)) {
+// overTakeovers runs a test over each driver for each takeover.
+func overTakeovers(t *testing.T, test func(t *testing.T, d drivers, takeover elector.Option)) {
 	t.Helper()
-	for name, standby := range standbys {
+	for name, takeover := range takeovers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			overEach(t, func(t *testing.T, d drivers) { test(t, d, elector.WithStandby(standby)) })
+			overEach(t, func(t *testing.T, d drivers) { test(t, d, elector.WithTakeover(takeover)) })
 		})
 	}
 }

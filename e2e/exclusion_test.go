@@ -158,7 +158,7 @@ func TestElectionsInDifferentDatabasesAreIndependent(t *testing.T) {
 // inServerFleet configures processes whose deputy waits in the server, with waits so long that
 // only a hand-over elects it soon.
 func inServerFleet(_ int, s *settings) {
-	s.Standby = elector.Wait
+	s.Takeover = elector.Wait
 	s.Lease, s.Heartbeat = time.Minute, patientWait
 }
 
@@ -225,11 +225,11 @@ func TestALockThatIsGrantedToAFrozenDeputyIsFreedWithinTheLease(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
-		f := s.launch(t, d, 1, func(_ int, s *settings) { s.Standby, s.ID = elector.Wait, "leader" })
+		f := s.launch(t, d, 1, func(_ int, s *settings) { s.Takeover, s.ID = elector.Wait, "leader" })
 		leader := f.leader(t, 0)
 		frozen, next := settings{}, settings{}
 		for i, made := range []*settings{&frozen, &next} {
-			*made = settings{Driver: d.name(i + 1), DSN: s.DSN(), Election: f.election, Standby: elector.Wait,
+			*made = settings{Driver: d.name(i + 1), DSN: s.DSN(), Election: f.election, Takeover: elector.Wait,
 				Lease: 4 * time.Second, Heartbeat: 1400 * time.Millisecond, Retry: fleetRetry}
 			made.ID = []string{"frozen", "next"}[i]
 			f.start(t, *made)

@@ -76,7 +76,7 @@ func (s *server) atTheBarrier(t *testing.T, key int64) {
 
 func TestTheNextLeaderWaitsForTheTransactionsOfTheLast(t *testing.T) {
 	t.Parallel()
-	for name, opts := range map[string][]elector.Option{"polling": nil, "waiting": {elector.WithStandby(elector.Wait)}} {
+	for name, opts := range map[string][]elector.Option{"polling": nil, "waiting": {elector.WithTakeover(elector.Wait)}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			overDrivers(t, func(t *testing.T, d drivers) {

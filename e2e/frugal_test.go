@@ -190,12 +190,12 @@ func quiet(t *testing.T) *server {
 
 func TestNothingIsWrittenAtRest(t *testing.T) {
 	t.Parallel()
-	overStandbys(t, func(t *testing.T, d drivers, standby elector.Option) {
+	overTakeovers(t, func(t *testing.T, d drivers, takeover elector.Option) {
 		s := quiet(t)
 		election := s.election(t)
 		leader := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil)
 		leader.elected(t)
-		follower := s.stand(t, d.open(t, 1, s.DSN()), election, standby).run(t, nil)
+		follower := s.stand(t, d.open(t, 1, s.DSN()), election, takeover).run(t, nil)
 		follower.follows(t)
 		attempts, beats := follower.rec.Cursor(), leader.rec.Cursor()
 		rest := func() {
@@ -399,7 +399,7 @@ func (s *server) herd(t *testing.T, election string) *herd {
 		h.counters = append(h.counters, counter)
 		for range herdSize / 4 {
 			e, err := elector.New(pool, election, elector.WithCandidateID(unique(fmt.Sprint("herd-", len(h.all)))),
-				elector.WithStandby(elector.Poll), elector.WithHooks(hooks.Funcs{Elected: h.rec.OnElected,
+				elector.WithTakeover(elector.Poll), elector.WithHooks(hooks.Funcs{Elected: h.rec.OnElected,
 					Demoted: h.rec.OnDemoted, Campaign: h.rec.OnCampaign}))
 			check(t, err)
 			h.all = append(h.all, e)

@@ -47,7 +47,7 @@ func (s *server) stand(t *testing.T, pool *sql.DB, election string, opts ...elec
 	e, err := elector.New(pool, election, append([]elector.Option{
 		elector.WithCandidateID(unique("candidate")),
 		elector.WithLease(lease), elector.WithHeartbeatInterval(heartbeat),
-		elector.WithRetryInterval(retry), elector.WithHooks(c.rec)}, append(s.standbys(), opts...)...)...)
+		elector.WithRetryInterval(retry), elector.WithHooks(c.rec)}, append(s.takeovers(), opts...)...)...)
 	check(t, err)
 	c.Elector = e
 	t.Cleanup(func() {

@@ -354,11 +354,11 @@ func TestADeputyThatBecomesUnhealthyOrStopsLeavesItsSeat(t *testing.T) {
 				seated := func(c *candidate) {
 					t.Helper()
 					s.deputy(t, []*candidate{c})
-					if standbys[name] == elector.Wait {
+					if takeovers[name] == elector.Wait {
 						s.waits(t, c)
 					}
 				}
-				opts := append(slices.Clone(inServer), elector.WithStandby(standbys[name]), elector.WithRetryInterval(retry))
+				opts := append(slices.Clone(inServer), elector.WithTakeover(takeovers[name]), elector.WithRetryInterval(retry))
 				c := s.stand(t, d.open(t, 0, s.DSN()), election, append(opts, gate(&ill))...).run(t, nil)
 				seated(c)
 				bound := retry + 400*time.Millisecond
@@ -422,5 +422,27 @@ func TestOneHealthCheckServesElectionEndpointsAndRoster(t *testing.T) {
 			t.Errorf("the endpoint reports %+v", seen)
 		}
 		eventually(t, "the leader is published", func() bool { h := published(); return h != nil && *h == 1 })
+	})
+}
+
+// The next publication at rest would be an hour later.
+func TestARosterPublishesAtOnceThatACandidateBecameUnhealthyOrHealthy(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		r := rosterOn(t, d.open(t, 1, s.DSN()), s.schema(t), roster.WithPublishInterval(time.Hour))
+		var ill atomic.Bool
+		c, _ := s.standWatched(t, d, 0, s.election(t), gate(&ill), elector.WithHooks(r))
+		check(t, r.Add(c.Elector))
+		c.run(t, nil)
+		c.elected(t)
+		for _, unhealthy := range []bool{true, false} {
+			ill.Store(unhealthy)
+			eventually(t, "it is published", func() bool {
+				all, err := r.Candidates(soon(t), c.Key())
+				check(t, err)
+				return len(all) == 1 && all[0].Health != nil && all[0].Unhealthy == unhealthy && (*all[0].Health == 0) == unhealthy
+			})
+		}
 	})
 }

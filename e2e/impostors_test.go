@@ -252,9 +252,9 @@ func pollsAmong(t *testing.T, w town, d drivers, dsn string) {
 
 func waitsAmong(t *testing.T, w town, d drivers, dsn string) {
 	election := w.election(t)
-	first := w.stand(t, d.open(t, 0, dsn), election, elector.WithStandby(elector.Wait)).run(t, nil)
+	first := w.stand(t, d.open(t, 0, dsn), election, elector.WithTakeover(elector.Wait)).run(t, nil)
 	first.elected(t)
-	second := w.stand(t, d.open(t, 1, dsn), election, elector.WithStandby(elector.Wait)).run(t, nil)
+	second := w.stand(t, d.open(t, 1, dsn), election, elector.WithTakeover(elector.Wait)).run(t, nil)
 	w.waits(t, second)
 	handsOver(t, first, second)
 }

@@ -66,12 +66,12 @@ func (s *server) options() []pgcluster.DSNOption {
 	return []pgcluster.DSNOption{pgcluster.WithParam("default_query_exec_mode", "exec")}
 }
 
-// standbys makes deputies, also where that is not the default.
-func (s *server) standbys() []elector.Option {
+// takeovers makes deputies, also where that is not the default.
+func (s *server) takeovers() []elector.Option {
 	if s.pooler == nil {
 		return nil
 	}
-	return []elector.Option{elector.WithStandby(elector.Deputy)}
+	return []elector.Option{elector.WithTakeover(elector.Deputy)}
 }
 
 // quietly keeps candidates from looking for a pooler, which leaves errors in the server's log.
@@ -153,7 +153,7 @@ func TestStrangersMeetNoLeader(t *testing.T) {
 		b := bounced(t, c, pgcluster.Transaction, pgcluster.WithPoolSize(12), pgcluster.WithBouncerSetting("max_client_conn", "1000"))
 		s := &server{Cluster: c, admin: pgx.open(t, 0, c.DSN()), pooler: b}
 		met := strangers(t, b, 6)
-		f := s.launch(t, d, 4, func(_ int, s *settings) { s.Standby = elector.Deputy })
+		f := s.launch(t, d, 4, func(_ int, s *settings) { s.Takeover = elector.Deputy })
 		var last int64
 		for _, end := range []func(*testing.T, entry){
 			func(t *testing.T, leader entry) { f.command(t, leader.ID, commandResign) },

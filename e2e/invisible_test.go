@@ -40,11 +40,11 @@ func (s *server) logsNothing(t *testing.T, when string, interval time.Duration) 
 
 func TestFollowingIsNotLoggedByAServerThatIsWatched(t *testing.T) {
 	t.Parallel()
-	overStandbys(t, func(t *testing.T, d drivers, standby elector.Option) {
+	overTakeovers(t, func(t *testing.T, d drivers, takeover elector.Option) {
 		s := watched(t)
 		// With the default lease, so that nothing but the server's settings makes waits short.
 		const interval = 5 * time.Second
-		opts := []elector.Option{standby, elector.WithLease(15 * time.Second), elector.WithHeartbeatInterval(interval)}
+		opts := []elector.Option{takeover, elector.WithLease(15 * time.Second), elector.WithHeartbeatInterval(interval)}
 		election := s.election(t)
 		var all []*candidate
 		for i := range 3 {
@@ -57,7 +57,7 @@ func TestFollowingIsNotLoggedByAServerThatIsWatched(t *testing.T) {
 			t.Helper()
 			eventually(t, when+" the deputy waits, or does not", func() bool {
 				queue := len(s.waiters(t, leader.Key()))
-				return (queue > 0) == (waits && all[1].Settings().Standby == elector.Wait)
+				return (queue > 0) == (waits && all[1].Settings().Takeover == elector.Wait)
 			})
 			s.logsNothing(t, when, interval)
 		}

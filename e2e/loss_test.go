@@ -104,7 +104,7 @@ func TestALeaderNoticesBeforeTheNextHeartbeatThatTheServerHasEndedItsSession(t *
 				pool, counter := d.openCounted(t, 0, s.Cluster.DSN())
 				leader := s.stand(t, pool, election, slices.Concat(unbeaten, []elector.Option{directly()}, way.opts)...).run(t, nil)
 				leader.leads(t, d.listens())
-				deputy := s.stand(t, d.open(t, 1, s.Cluster.DSN()), election, slices.Concat(unbeaten, []elector.Option{directly(), elector.WithStandby(elector.Deputy)}, way.opts)...).run(t, nil)
+				deputy := s.stand(t, d.open(t, 1, s.Cluster.DSN()), election, slices.Concat(unbeaten, []elector.Option{directly(), elector.WithTakeover(elector.Deputy)}, way.opts)...).run(t, nil)
 				wait(t, deputy, func(e hooks.Campaign) bool { return e.Deputy })
 				pid, state := s.holders(t, leader.Key())[0], "idle"
 				if leader.Settings().Scope == elector.TransactionScope {

@@ -205,7 +205,7 @@ func TestASlowLinkCostsNoTerm(t *testing.T) {
 // The lease limits the time of one statement, not of all statements of an election.
 func TestACandidateOnASlowLinkIsElected(t *testing.T) {
 	t.Parallel()
-	modes := map[string][]elector.Option{"polling": nil, "waiting": {elector.WithStandby(elector.Wait)}}
+	modes := map[string][]elector.Option{"polling": nil, "waiting": {elector.WithTakeover(elector.Wait)}}
 	for _, length := range []time.Duration{time.Second, 3 * time.Second} {
 		for mode, opts := range modes {
 			t.Run(fmt.Sprint(length, " ", mode), func(t *testing.T) {

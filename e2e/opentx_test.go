@@ -68,7 +68,7 @@ func addressOf(dsn string) *atomic.Pointer[string] {
 func TestNoSessionIsInsideATransactionThatOthersLeftOpen(t *testing.T) {
 	inSessionScope(t, "its pools prepare statements")
 	t.Parallel()
-	modes := map[string][]elector.Option{"polling": nil, "waiting": {elector.WithStandby(elector.Wait)},
+	modes := map[string][]elector.Option{"polling": nil, "waiting": {elector.WithTakeover(elector.Wait)},
 		"in a transaction": {elector.WithScope(elector.TransactionScope)}}
 	overEach(t, func(t *testing.T, d drivers) {
 		s := quiet(t)
@@ -255,7 +255,7 @@ func TestInTxUsesNoTransactionThatOthersLeftOpen(t *testing.T) {
 // elector's session is never among them.
 func TestDiscardAllOnThePoolAffectsNoElection(t *testing.T) {
 	t.Parallel()
-	for name, opts := range map[string][]elector.Option{"polling": nil, "waiting": {elector.WithStandby(elector.Wait)}} {
+	for name, opts := range map[string][]elector.Option{"polling": nil, "waiting": {elector.WithTakeover(elector.Wait)}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			overEach(t, func(t *testing.T, d drivers) {

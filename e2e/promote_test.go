@@ -358,7 +358,7 @@ var epochModes = map[string]func(t *testing.T, s *server, pool *sql.DB, opts ...
 		return s.stand(t, pool, s.election(t), optionsOf(opts)...)
 	},
 	"wait": func(t *testing.T, s *server, pool *sql.DB, opts ...elector.SessionOption) *candidate {
-		return s.stand(t, pool, s.election(t), append(optionsOf(opts), elector.WithStandby(elector.Wait))...)
+		return s.stand(t, pool, s.election(t), append(optionsOf(opts), elector.WithTakeover(elector.Wait))...)
 	},
 	"session": func(t *testing.T, s *server, pool *sql.DB, opts ...elector.SessionOption) *candidate {
 		g := s.share(t, pool, opts...)

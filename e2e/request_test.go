@@ -299,7 +299,7 @@ func TestARequestAfterARestartOfTheServerIsAnswered(t *testing.T) {
 				c := own(t)
 				s := withoutPooler(t, c)
 				election := s.election(t)
-				leader := s.stand(t, pgx.open(t, 0, s.DSN()), election, elector.WithStandby(elector.Poll), elector.WithScope(scope)).run(t, nil)
+				leader := s.stand(t, pgx.open(t, 0, s.DSN()), election, elector.WithTakeover(elector.Poll), elector.WithScope(scope)).run(t, nil)
 				leader.moved = scope == elector.TransactionScope
 				last := leader.elected(t)
 				for range 3 {

@@ -84,13 +84,13 @@ func TestAnElectionThroughATransactionPooler(t *testing.T) {
 		follower.follows(t)
 		byDefault, err := elector.New(open(), election)
 		check(t, err)
-		if got := byDefault.Settings(); got.Scope != elector.Auto || got.Standby != elector.Deputy || got.RetryInterval != 3*time.Second {
+		if got := byDefault.Settings(); got.Scope != elector.Auto || got.Takeover != elector.Deputy || got.RetryInterval != 3*time.Second {
 			t.Errorf("before the first answer: %+v", got)
 		}
 		if _, elected, err := byDefault.TryCampaign(soon(t)); elected || err != nil {
 			t.Errorf("elected %v, %v", elected, err)
 		}
-		if got := byDefault.Settings(); got.Scope != elector.TransactionScope || got.Standby != elector.Poll || got.RetryInterval != time.Second {
+		if got := byDefault.Settings(); got.Scope != elector.TransactionScope || got.Takeover != elector.Poll || got.RetryInterval != time.Second {
 			t.Errorf("behind the pooler: %+v", got)
 		}
 		if e := wait(t, follower, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy }); !e.InTransaction || !e.Polls || e.Deputy {
@@ -128,12 +128,12 @@ func TestAnElectionThroughATransactionPooler(t *testing.T) {
 
 func TestADeputyThroughATransactionPooler(t *testing.T) {
 	t.Parallel()
-	for name, standby := range map[string]elector.Standby{"deputy": elector.Deputy, "wait": elector.Wait} {
+	for name, takeover := range map[string]elector.Takeover{"deputy": elector.Deputy, "wait": elector.Wait} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			overTransactions(t, 20, func(t *testing.T, s *server, open func() *sql.DB, _ *pgcluster.Bouncer) {
 				election := s.election(t)
-				opts := []elector.Option{elector.WithStandby(standby), elector.WithRetryInterval(3 * time.Second)}
+				opts := []elector.Option{elector.WithTakeover(takeover), elector.WithRetryInterval(3 * time.Second)}
 				leader := s.through(t, open(), election, opts...).run(t, nil)
 				leader.elected(t)
 				deputy := s.through(t, open(), election, opts...).run(t, nil)
@@ -142,12 +142,12 @@ func TestADeputyThroughATransactionPooler(t *testing.T) {
 					return one[string](t, s.admin, `SELECT concat(count(*) FILTER (WHERE application_name = $1), ' ', count(*) FILTER (WHERE application_name = $2))
 						FROM pg_stat_activity`, leader.CandidateID(), deputy.CandidateID()) == "1 1"
 				})
-				if standby == elector.Deputy {
+				if takeover == elector.Deputy {
 					s.holdsNothingBack(t, deputy.CandidateID(), 100)
 				}
 				s.holdsNothingBack(t, leader.CandidateID(), 100)
 				s.terminate(t, s.holders(t, leader.Key())[0])
-				if standby == elector.Wait {
+				if takeover == elector.Wait {
 					deputy.elected(t)
 				} else {
 					eventually(t, "somebody is elected", func() bool { return len(leader.rec.Elected())+len(deputy.rec.Elected()) == 2 })
@@ -202,7 +202,7 @@ func TestASuccessorInATransactionLeavesOneSeatForADeputy(t *testing.T) {
 		}
 		eventually(t, "the leader sits", func() bool { return sits("application_name = '"+leader.CandidateID()+"'") == 1 })
 		for range 2 {
-			s.through(t, d.open(t, 0, s.DSN()), election, append(opts, elector.WithStandby(elector.Deputy))...).run(t, nil).follows(t)
+			s.through(t, d.open(t, 0, s.DSN()), election, append(opts, elector.WithTakeover(elector.Deputy))...).run(t, nil).follows(t)
 		}
 		if n := sits("true"); n > 2 {
 			t.Errorf("%d seats are taken", n)
@@ -342,7 +342,7 @@ func TestALeaderOutlastsAPauseOfItsPooler(t *testing.T) {
 		}
 		leader := stand()
 		leader.elected(t)
-		deputy := stand(elector.WithStandby(elector.Deputy))
+		deputy := stand(elector.WithTakeover(elector.Deputy))
 		wait(t, deputy, func(e hooks.Campaign) bool { return e.Deputy })
 		paused := make(chan error, 1)
 		go func() { paused <- b.Console(context.Background(), "PAUSE") }()

@@ -140,7 +140,7 @@ func TestTimesAreReadUnderEveryDateStyle(t *testing.T) {
 		r := rosterOn(t, d.open(t, 0, s.DSN()), schema)
 		c := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithHooks(r)).run(t, nil)
 		c.elected(t)
-		s.waits(t, s.stand(t, d.open(t, 1, s.DSN()), election, elector.WithStandby(elector.Wait)).run(t, nil))
+		s.waits(t, s.stand(t, d.open(t, 1, s.DSN()), election, elector.WithTakeover(elector.Wait)).run(t, nil))
 		written(t, r)
 		eventually(t, "the term is recorded", func() bool { return len(terms(t, r, c.Key())) == 1 })
 		for i, style := range []string{"German, DMY", "SQL, MDY", "Postgres, YMD"} {

@@ -76,7 +76,7 @@ func TestSettingsOnEveryBackendOfAPoolerSkipNeitherBarrierNorToken(t *testing.T)
 
 		claim(t, pq.open(t, 0, b.DSN()), size)
 		leadInTurn(t, func() *candidate { return s.through(t, open(), election) })
-		leadInTurn(t, func() *candidate { return s.through(t, open(), election, elector.WithStandby(elector.Wait)) })
+		leadInTurn(t, func() *candidate { return s.through(t, open(), election, elector.WithTakeover(elector.Wait)) })
 	})
 }
 
@@ -110,8 +110,8 @@ func TestSettingsOfARoleOrDatabaseKeepNobodyFromBeingElected(t *testing.T) {
 			dsn string
 			opt elector.Option
 		}{
-			"a deputy": {ofDatabase, elector.WithStandby(elector.Deputy)},
-			"waiting":  {ofRole, elector.WithStandby(elector.Wait)},
+			"a deputy": {ofDatabase, elector.WithTakeover(elector.Deputy)},
+			"waiting":  {ofRole, elector.WithTakeover(elector.Wait)},
 			"inside":   {ofRole, elector.WithScope(elector.TransactionScope)},
 		} {
 			t.Run(name, func(t *testing.T) {

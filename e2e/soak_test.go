@@ -35,7 +35,7 @@ func TestResignationsDoNotIncreaseMemoryGoroutinesOrConnections(t *testing.T) {
 		s := onShared(t)
 		election, began := s.election(t), time.Now()
 		leader := s.soaked(t, d, election, elector.WithRetryInterval(10*time.Millisecond))
-		next := s.soaked(t, d, election, elector.WithStandby(elector.Wait))
+		next := s.soaked(t, d, election, elector.WithTakeover(elector.Wait))
 		term, err := leader.Campaign(soon(t))
 		check(t, err)
 		measure := func(i int) footprint {
@@ -130,8 +130,8 @@ func TestManyTransfersBesidePollersGoToTheSuccessor(t *testing.T) {
 		election := s.election(t)
 		quick := []elector.Option{elector.WithLease(10 * time.Second), elector.WithHeartbeatInterval(100 * time.Millisecond), elector.WithRetryInterval(10 * time.Millisecond)}
 		var named []*candidate
-		for _, standby := range standbys {
-			c := s.stand(t, d.open(t, len(named), s.DSN()), election, append(quick, elector.WithStandby(standby))...).run(t, nil)
+		for _, takeover := range takeovers {
+			c := s.stand(t, d.open(t, len(named), s.DSN()), election, append(quick, elector.WithTakeover(takeover))...).run(t, nil)
 			named = append(named, c)
 			if len(named) == 1 {
 				c.elected(t)

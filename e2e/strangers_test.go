@@ -144,7 +144,7 @@ func TestAStrangerThatSortsTheBackendsHidesNoTransactionPooler(t *testing.T) {
 // mode does not allow: FATAL, 08P01.
 func TestACutConnectionBehindASessionPoolerIsATemporaryFailure(t *testing.T) {
 	t.Parallel()
-	modes := map[string][]elector.Option{"polling": nil, "waiting": {elector.WithStandby(elector.Wait)}}
+	modes := map[string][]elector.Option{"polling": nil, "waiting": {elector.WithTakeover(elector.Wait)}}
 	waits := map[string]time.Duration{"before it is noticed": 0, "when it was noticed": 30 * time.Millisecond}
 	overEach(t, func(t *testing.T, d drivers) {
 		for mode, opts := range modes {

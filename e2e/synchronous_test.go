@@ -84,7 +84,7 @@ func TestWithASynchronousStandbyTwoPrimariesDoNotHaveTwoLeadersAtOnce(t *testing
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		for name, opts := range map[string][]elector.Option{"without": nil, "with": {synchronously()},
-			"with, waiting": {synchronously(), elector.WithStandby(elector.Wait)}} {
+			"with, waiting": {synchronously(), elector.WithTakeover(elector.Wait)}} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				primary := on(t, own(t, pgcluster.WithSetting("full_page_writes", "on"))) // needed for a standby of a standby

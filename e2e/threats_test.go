@@ -177,7 +177,7 @@ func TestElectionsWorkWhenOnlyTheirRoleMayLock(t *testing.T) {
 			w.defend(t, comment)
 		}
 		var all []*candidate
-		for _, opts := range [][]elector.Option{nil, {elector.WithStandby(elector.Wait)}} {
+		for _, opts := range [][]elector.Option{nil, {elector.WithTakeover(elector.Wait)}} {
 			all = append(all, w.candidate(t, d, opts...))
 		}
 		for token := int64(0); len(all) > 0; {
@@ -271,7 +271,7 @@ func TestAStrangersFunctionsDoNotRunAsTheCandidates(t *testing.T) {
 		if _, err := pgx.open(t, 0, w.dsn(w.elections)).Exec("SELECT count('x'::text)"); err != nil || one[int](t, w.admin, "SELECT count(*) FROM public.loot") != 1 {
 			t.Fatalf("an unqualified statement does not call the stranger's function: %v", err)
 		}
-		for _, opts := range [][]elector.Option{nil, {elector.WithStandby(elector.Wait)}} {
+		for _, opts := range [][]elector.Option{nil, {elector.WithTakeover(elector.Wait)}} {
 			first := w.candidate(t, d, opts...)
 			first.elected(t)
 			handsOver(t, first, w.candidate(t, d, opts...))

@@ -298,11 +298,11 @@ func TestASuccessorThatDiesOrFreezesIsPassedOver(t *testing.T) {
 			f.kill(t, successor)
 		},
 	} {
-		for kind, standby := range standbys {
+		for kind, takeover := range takeovers {
 			t.Run(name+", "+kind, func(t *testing.T) {
 				t.Parallel()
 				overDrivers(t, func(t *testing.T, d drivers) {
-					f := onShared(t).launch(t, d, 4, func(_ int, s *settings) { s.Standby = standby })
+					f := onShared(t).launch(t, d, 4, func(_ int, s *settings) { s.Takeover = takeover })
 					leader := f.leader(t, 0)
 					var successor string
 					for id := range f.members {
@@ -333,7 +333,7 @@ func TestASuccessorThatDiesOrFreezesIsPassedOver(t *testing.T) {
 // be sooner, between two waits of the successor: it transfers again.
 func TestTheLeadershipGoesRound(t *testing.T) {
 	oneByOne(t, func(t *testing.T, d drivers) {
-		f := onShared(t).launch(t, d, 6, func(i int, s *settings) { s.Standby = elector.Standby(i % 3) })
+		f := onShared(t).launch(t, d, 6, func(i int, s *settings) { s.Takeover = elector.Takeover(i % 3) })
 		leader := f.leader(t, 0)
 		for range 3 {
 			for successor := range f.members {

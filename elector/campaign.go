@@ -141,7 +141,7 @@ func (c *campaign) ended(ctx context.Context, err error) result {
 }
 
 func (c *campaign) event() hooks.Campaign {
-	polls := c.standby == Poll || c.shared || c.inside && !c.sitsInside()
+	polls := c.takeover == Poll || c.shared || c.inside && !c.sitsInside()
 	return hooks.Campaign{Attempt: c.attempts, Polls: polls, InTransaction: c.inside}
 }
 

@@ -60,7 +60,7 @@ func (n *candidate) lockConfig() lock.Config {
 }
 
 func (n *candidate) deputyConfig() deputy.Config {
-	return deputy.Config{Sit: n.standby != Poll, SitInside: n.sitsInside(), Wait: n.standby == Wait, Interval: n.deputyInterval,
+	return deputy.Config{Sit: n.takeover != Poll, SitInside: n.sitsInside(), Wait: n.takeover == Wait, Interval: n.deputyInterval,
 		Offer: handover.OfferKey(n.candidateID, n.key), Succeed: handover.Succeed}
 }
 

@@ -31,7 +31,7 @@ func TestTheDefaultsAreAsDocumented(t *testing.T) {
 	if c.retry != 3*time.Second || c.deputyInterval != 100*time.Millisecond || c.backoff != (backoff.Backoff{Min: time.Second, Max: 5 * time.Second}) {
 		t.Errorf("retry %v, deputy %v, backoff %v", c.retry, c.deputyInterval, c.backoff)
 	}
-	if c, err := configure("orders", []Option{WithStandby(Poll)}); err != nil || c.retry != time.Second {
+	if c, err := configure("orders", []Option{WithTakeover(Poll)}); err != nil || c.retry != time.Second {
 		t.Errorf("retry %v, %v with Poll", c.retry, err)
 	}
 	if c.maxAttempts != 0 || !c.gracefulRelease || c.key != KeyFromName("orders") || len(c.hooks) != 0 {
@@ -65,7 +65,7 @@ func TestEveryDefaultIsWithinTheBoundsOfItsOption(t *testing.T) {
 		"the shortest retry":        {WithRetryInterval(minRetry)},
 		"the longest retry":         {WithRetryInterval(maxRetry)},
 		"the longest retry, inside": {WithRetryInterval(maxRetry), WithScope(TransactionScope)},
-		"a poller":                  {WithStandby(Poll)},
+		"a poller":                  {WithTakeover(Poll)},
 		"a health check":            {WithHealth(check, HealthPolicy{})},
 	} {
 		c, err := configure("orders", opts)
@@ -74,7 +74,7 @@ func TestEveryDefaultIsWithinTheBoundsOfItsOption(t *testing.T) {
 		}
 		chosen := []Option{WithLease(c.lease.Length), WithHeartbeatInterval(c.lease.Heartbeat), WithDrain(c.lease.Drain), WithRetryInterval(c.retry),
 			WithRetryInterval(c.retryInside), WithBackoff(c.backoff.Min, c.backoff.Max), WithReadOnlyTimeout(c.readOnlyTimeout), WithMaxAttempts(c.maxAttempts),
-			WithDeputyInterval(c.deputyInterval), WithCandidateID(c.candidateID), WithTokenEpoch(int(c.tokenEpoch)), WithScope(c.scope), WithStandby(c.standby)}
+			WithDeputyInterval(c.deputyInterval), WithCandidateID(c.candidateID), WithTokenEpoch(int(c.tokenEpoch)), WithScope(c.scope), WithTakeover(c.takeover)}
 		if c.check != nil {
 			chosen = append(chosen, WithHealth(check, c.healthPolicy))
 		}

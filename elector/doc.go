@@ -34,11 +34,14 @@
 //
 //   - who: [WithCandidateID], [WithKey]
 //   - how long: [WithLease], [WithHeartbeatInterval], [WithDrain]
-//   - how followers try: [WithStandby], [WithRetryInterval], [WithDeputyInterval],
+//   - how followers try: [WithTakeover], [WithRetryInterval], [WithDeputyInterval],
 //     [WithBackoff], [WithMaxAttempts], [WithReadOnlyTimeout], [WithNotifier]
 //   - on which servers: [WithScope], [WithSynchronousStandby], [WithTokenEpoch]
 //   - when to step down: [WithHealth], [WithoutHealth], [WithRequests], [WithGracefulRelease]
 //   - what is told: [WithHooks]
+//
+// [New] takes each of them. [NewSession], [Session.Elector] and [RequestResign] take those that
+// mean something there: [SessionOption], [ElectionOption], [RequestOption].
 //
 // # What is not promised
 //
@@ -82,10 +85,9 @@
 //	    │          ▼                ▼               ▼                   ▼
 //	    └─ lost ─ Stepping down: cancel → work returns → hooks → unlock → discard the session
 //
-// An election costs two statements, a heartbeat one, a resignation one. At rest heartbeats and
-// attempts are sent, and write nothing. docs/how-it-works.md of the repository has each
-// statement, the deputy, what happens through a transaction pooler, and a table of what a leader
-// learns of which failure, and when.
+// At rest heartbeats and attempts are sent, and write nothing. docs/how-it-works.md of the
+// repository has each statement and its cost, the deputy, transaction scope, and the table of
+// failures: what a leader learns of which, and when.
 //
 // # The lease
 //
@@ -115,11 +117,8 @@
 // replaced at most L + the deputy interval after its last statement, or L + the retry
 // interval if nobody is the deputy; later if it was inside [Term.InTx].
 //
-// The validity is computed at the time of each call, from both the monotonic and
-// the wall clock, and the larger of the two elapsed times counts: the monotonic
-// clock may stand still while a machine sleeps. A wall clock that is set forward
-// by more than the validity therefore ends a term early; one that is set back
-// changes nothing.
+// The validity is computed at each call. The larger elapsed time of the monotonic and the wall
+// clock counts. docs/how-it-works.md has what a step of the server's clock does.
 //
 // # Two primaries
 //

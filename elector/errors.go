@@ -18,8 +18,8 @@ import (
 // cause of the context that ended, or only the driver's error, which is always
 // within reach of errors.As.
 var (
-	// ErrConfig is returned when an argument or option cannot be used; the message names it
-	// and what does not hold. It is also returned when MaxOpenConns leaves no connection
+	// ErrConfig is returned when an argument or option cannot be used, by the packages shard,
+	// health, roster and dashboard, too; the message names it and what does not hold. It is also returned when MaxOpenConns leaves no connection
 	// beside those that a session pins, and by InTx when its pool leads to another database.
 	ErrConfig = pgerr.ErrConfig
 
@@ -30,7 +30,7 @@ var (
 	// ErrNotLeader is returned when something is asked of a term that has ended.
 	ErrNotLeader = pgerr.ErrNotLeader
 
-	// ErrNoLeader is returned by Leader, RequestResign and RequestTransfer when no session
+	// ErrNoLeader is returned by Leader, Observe, RequestResign and RequestTransfer when no session
 	// leads. If somebody shares the lock, or has it in a prepared transaction, nobody can be
 	// elected: the message says who, and how to end that. Candidates report it, too.
 	ErrNoLeader = errors.New("elector: nobody leads the election")
@@ -72,7 +72,7 @@ var (
 	// campaign goes on. If this happens during a term, it is the cause of the term's end.
 	ErrNotSynchronous = pgerr.ErrNotSynchronous
 
-	// ErrTooEarly is returned by TryCampaign, with WithSynchronousStandby, while this
+	// ErrTooEarly is returned by TryCampaign and TryRun, with WithSynchronousStandby, while this
 	// candidate has not known the primary for the longest lease: a leader on one that was
 	// replaced may believe until then. Run, Start and Campaign wait.
 	ErrTooEarly = pgerr.ErrTooEarly
@@ -89,7 +89,7 @@ var (
 	ErrAlreadyRunning = errors.New("elector: already running: this elector campaigns or leads; use one elector per candidate")
 
 	// ErrUnhealthy is the cause of a term whose candidate became unhealthy, and
-	// returned by TryCampaign while it is.
+	// returned by TryCampaign and TryRun while it is.
 	ErrUnhealthy = errors.New("elector: the candidate is unhealthy")
 
 	// ErrNoSuccessor is returned by TransferTo when the successor was not seen to get the lock. If
@@ -148,8 +148,8 @@ var (
 		"(pgelector doctor --last-token says to what) or WithTokenEpoch")
 
 	// ErrStopped is the cause of a term that was ended by Stop, Elector.Close or
-	// Session.Close, and returned by Run, Start, Campaign and TryCampaign of an elector
-	// that is closed, or whose session is.
+	// Session.Close, and returned by Run, TryRun, Start, Campaign and TryCampaign of an
+	// elector that is closed, or whose session is.
 	ErrStopped = errors.New("elector: stopped")
 )
 

@@ -199,13 +199,13 @@ func ExampleElector_Observe() {
 		log.Fatal(err)
 	}
 	for l, err := range observer.Observe(ctx) {
+		if errors.Is(err, elector.ErrNoLeader) {
+			fmt.Println("nobody leads")
+			break
+		}
 		if err != nil {
 			log.Print(err) // the server did not answer; Observe goes on
 			continue
-		}
-		if l.PID == 0 {
-			fmt.Println("nobody leads")
-			break
 		}
 		fmt.Println(l.CandidateID, "leads")
 		_ = term.Resign(ctx)

@@ -158,8 +158,8 @@ func (e *Elector) Stop(ctx context.Context) error {
 // removed from it: nothing of it is kept, and [Session.Elector] can make the same election again.
 // The session and its other elections go on.
 //
-// From the call on, Run, Start, Campaign and TryCampaign return an error that wraps
-// ErrStopped, at once or when they have ended, but Run ErrLeadFailed if lead fails then;
+// From the call on, Run, TryRun, Start, Campaign and TryCampaign return an error that wraps
+// ErrStopped, at once or when they have ended, but Run and TryRun ErrLeadFailed if lead fails then;
 // RunIfLeader calls nothing; Stop returns what it would have. Leader, Candidates and Observe
 // can still be used.
 //

@@ -116,8 +116,9 @@ func (e *Elector) Candidates(ctx context.Context) ([]Candidate, error) {
 // Observe yields who leads, at once and then at each change, until ctx ends or the loop is
 // left. It works on any elector, whether or not it campaigns. It asks the server once per
 // retry interval, and at once when a notification says that the leader has changed
-// (WithNotifier). It does not see a leader that comes and goes in between. While nobody
-// leads it yields a zero Leader once, and while the server cannot be asked the error once.
+// (WithNotifier). It does not see a leader that comes and goes in between. While nobody leads,
+// or the server cannot be asked, it yields what [Elector.Leader] returns then, once: a zero
+// Leader and an error, which wraps ErrNoLeader if nobody leads.
 func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		wakeUps := wakeup.New()
@@ -130,10 +131,7 @@ func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			if ctx.Err() != nil {
 				return
 			}
-			if errors.Is(err, ErrNoLeader) {
-				err = nil
-			}
-			same := leader.session() == last.session() && (err == nil) == (lastErr == nil)
+			same := leader.session() == last.session() && (err == nil) == (lastErr == nil) && errors.Is(err, ErrNoLeader) == errors.Is(lastErr, ErrNoLeader)
 			if first || !same {
 				if !yield(leader, err) {
 					return

@@ -40,6 +40,12 @@ type ElectionOption interface {
 	forElection()
 }
 
+// A RequestOption is an ElectionOption that RequestResign and RequestTransfer take too.
+type RequestOption interface {
+	ElectionOption
+	forRequest()
+}
+
 // A CommonOption can be given to New, Session.Elector, and NewSession, where it is the
 // default of the session's elections.
 type CommonOption interface {
@@ -51,6 +57,7 @@ type (
 	option         func(*config) error
 	sessionOption  struct{ option }
 	electionOption struct{ option }
+	requestOption  struct{ option }
 	commonOption   struct{ option }
 )
 
@@ -58,11 +65,14 @@ func (o option) apply(c *config) error { return o(c) }
 
 func (sessionOption) forSession()   {}
 func (electionOption) forElection() {}
+func (requestOption) forElection()  {}
+func (requestOption) forRequest()   {}
 func (commonOption) forSession()    {}
 func (commonOption) forElection()   {}
 
 func sessionOptionOf(o option) SessionOption   { return sessionOption{o} }
 func electionOptionOf(o option) ElectionOption { return electionOption{o} }
+func requestOptionOf(o option) RequestOption   { return requestOption{o} }
 func commonOptionOf(o option) CommonOption     { return commonOption{o} }
 
 // An OptionError says which options cannot be used, alone or together. An error that wraps
@@ -128,8 +138,8 @@ type config struct {
 	gracefulRelease bool
 	shared          bool // the candidate is of a shared session
 	scope           Scope
-	standby         Standby
-	standbyChosen   bool
+	takeover        Takeover
+	takeoverChosen  bool
 	retryInside     time.Duration // in transaction scope
 	deputyInterval  time.Duration
 	synchronous     bool
@@ -172,8 +182,8 @@ const (
 
 // WithKey sets the 64-bit advisory lock key of the election. Any value will do.
 // Default: KeyFromName of the election.
-func WithKey(key int64) ElectionOption {
-	return electionOptionOf(func(c *config) error {
+func WithKey(key int64) RequestOption {
+	return requestOptionOf(func(c *config) error {
 		c.key, c.keyChosen = key, true
 		return nil
 	})
@@ -195,8 +205,8 @@ func WithCandidateID(id string) SessionOption {
 
 // WithRetryInterval sets the longest wait between two attempts while another leads. Each
 // wait is shortened by a random part, up to a quarter, and the first of a campaign by more,
-// so that candidates do not ask in step. The deputy (WithStandby) does not
-// wait for it. Default 3 s, and 1 s with WithStandby(Poll), on a shared session, or without a
+// so that candidates do not ask in step. The deputy (WithTakeover) does not
+// wait for it. Default 3 s, and 1 s with WithTakeover(Poll), on a shared session, or without a
 // deputy in transaction scope; at least 10 ms, at most 24 h.
 func WithRetryInterval(d time.Duration) SessionOption {
 	return sessionOptionOf(func(c *config) error {
@@ -325,7 +335,7 @@ func WithTokenEpoch(n int) SessionOption {
 // check returns a score from 0 (unfit) to 1 (fit). A score below 0 or NaN counts as 0,
 // and one above 1 as 1. A check is bad if its score is below the policy's minimum, if it
 // panics, or if it does not return within an interval. The first check of each Run,
-// Start, Campaign or TryCampaign decides alone. Later it takes several in a row, so
+// TryRun, Start, Campaign or TryCampaign decides alone. Later it takes several in a row, so
 // single outliers change nothing. Once every check is bad, a leader starts stepping down
 // within StepDownAfter + 1 intervals.
 //
@@ -334,8 +344,8 @@ func WithTokenEpoch(n int) SessionOption {
 // call ignores that, the elector starts no other call, and counts each interval as one
 // more bad check.
 //
-// While the candidate is unhealthy, Run, Start and Campaign wait, and TryCampaign returns
-// ErrUnhealthy. On a shared session each election runs its own checks, even if the option
+// While the candidate is unhealthy, Run, Start and Campaign wait, and TryCampaign and TryRun
+// return ErrUnhealthy. On a shared session each election runs its own checks, even if the option
 // was given to NewSession.
 func WithHealth(check func(ctx context.Context) (score float64), policy HealthPolicy) CommonOption {
 	return commonOptionOf(func(c *config) error {
@@ -435,7 +445,7 @@ const (
 // VACUUM. If CREATE INDEX CONCURRENTLY has seen the snapshot of the election itself, the
 // leader resigns, to let it go on (hooks.Requested). The lease is
 // idle_in_transaction_session_timeout. A deputy keeps another server connection, so a
-// candidate becomes one only if WithStandby was given, and the retry interval is 1 s by
+// candidate becomes one only if WithTakeover was given, and the retry interval is 1 s by
 // default. While it leads or is the deputy, the candidate needs another connection of its
 // pool for a moment.
 //
@@ -454,13 +464,13 @@ func WithScope(s Scope) SessionOption {
 	})
 }
 
-// Standby is what a candidate does while another leads.
-type Standby int
+// Takeover is what a candidate does while another leads.
+type Takeover int
 
 const (
 	// Deputy makes one of the candidates the deputy, if no other is: it keeps one connection,
 	// and tries the lock once per deputy interval. The others try once per retry interval.
-	Deputy Standby = iota
+	Deputy Takeover = iota
 	// Wait is Deputy, but the deputy waits in the server's queue: the server hands the lock
 	// over within a millisecond of its release. The deputy's backend shows as active. Each
 	// wait is shorter than what the server would log (log_lock_waits with deadlock_timeout,
@@ -473,7 +483,7 @@ const (
 	Poll
 )
 
-// WithStandby chooses what a candidate does while another leads. Default Deputy, and Poll in
+// WithTakeover chooses what a candidate does while another leads. Default Deputy, and Poll in
 // transaction scope (WithScope). The candidates of one election may choose differently.
 //
 // An election has one deputy: whoever finds the lock busy and the deputy's seat, a second
@@ -486,12 +496,12 @@ const (
 // A shared session needs no seat. With Deputy it looks, once per deputy interval, whether the
 // session that leads most of its elections has ended, if that is a shared one too, and then
 // tries all of them at once. With Poll it does not. It cannot Wait.
-func WithStandby(s Standby) SessionOption {
+func WithTakeover(t Takeover) SessionOption {
 	return sessionOptionOf(func(c *config) error {
-		if s != Deputy && s != Wait && s != Poll {
-			return fmt.Errorf("WithStandby(%d): want Deputy, Wait or Poll", s)
+		if t != Deputy && t != Wait && t != Poll {
+			return fmt.Errorf("WithTakeover(%d): want Deputy, Wait or Poll", t)
 		}
-		c.standby, c.standbyChosen = s, true
+		c.takeover, c.takeoverChosen = t, true
 		return nil
 	})
 }
@@ -594,8 +604,8 @@ func configure[O Option](election string, opts []O) (config, error) {
 			return c, fmt.Errorf("%w: %w", ErrConfig, err)
 		}
 	}
-	if c.shared && c.standby == Wait {
-		return c, fmt.Errorf("%w: WithStandby(Wait): a shared session cannot wait for one of its locks: want Deputy or Poll", ErrConfig)
+	if c.shared && c.takeover == Wait {
+		return c, fmt.Errorf("%w: WithTakeover(Wait): a shared session cannot wait for one of its locks: want Deputy or Poll", ErrConfig)
 	}
 	if c.scope == TransactionScope && (c.shared || c.synchronous) {
 		return c, fmt.Errorf("%w: WithScope(TransactionScope): want SessionScope or Auto for a shared session, whose locks end one by one, and with WithSynchronousStandby", ErrConfig)
@@ -629,7 +639,7 @@ func (c *config) complete(election string) {
 	}
 	if c.retry == 0 {
 		c.retry = defaultRetry
-		if c.standby == Poll || c.shared {
+		if c.takeover == Poll || c.shared {
 			c.retry = defaultPollRetry
 		}
 	}
@@ -646,11 +656,11 @@ func (c *config) complete(election string) {
 }
 
 // sitsInside reports whether the candidate becomes the deputy in transaction scope.
-func (c *config) sitsInside() bool { return c.standbyChosen && c.standby != Poll }
+func (c *config) sitsInside() bool { return c.takeoverChosen && c.takeover != Poll }
 
 // look is how often a shared session looks whether another has ended; 0 if it does not.
 func (c *config) look() time.Duration {
-	if c.standby == Poll {
+	if c.takeover == Poll {
 		return 0
 	}
 	return c.deputyInterval

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -87,7 +88,7 @@ func TestABadOptionIsRefusedByNameAndInequality(t *testing.T) {
 		{elector.WithReadOnlyTimeout(-1), "WithReadOnlyTimeout(-1ns): want 0 <= timeout <= 24h0m0s"},
 		{elector.WithReadOnlyTimeout(24*time.Hour + 1), "WithReadOnlyTimeout(24h0m0.000000001s): want 0 <= timeout <= 24h0m0s"},
 		{elector.WithScope(3), "WithScope(3): want Auto, SessionScope or TransactionScope"},
-		{elector.WithStandby(3), "WithStandby(3): want Deputy, Wait or Poll"},
+		{elector.WithTakeover(3), "WithTakeover(3): want Deputy, Wait or Poll"},
 		{elector.WithDeputyInterval(9 * time.Millisecond), "WithDeputyInterval(9ms): want interval >= 10ms"},
 		{elector.WithDeputyInterval(2*time.Second + 1), "WithDeputyInterval(2.000000001s) with WithHeartbeatInterval(2s): want deputy interval <= heartbeat interval"},
 		{healthy(elector.HealthPolicy{CampaignAfter: -1}), "WithHealth: CampaignAfter -1: want 1 <= n <= 1000"},
@@ -208,17 +209,17 @@ func TestSettingsAreThoseInForce(t *testing.T) {
 		t.Errorf("got %+v, %v", e.Settings(), err)
 	}
 	for _, c := range []struct {
-		opts    []elector.Option
-		standby elector.Standby
-		retry   time.Duration
+		opts     []elector.Option
+		takeover elector.Takeover
+		retry    time.Duration
 	}{
 		{nil, elector.Poll, time.Second},
-		{[]elector.Option{elector.WithStandby(elector.Poll)}, elector.Poll, time.Second},
-		{[]elector.Option{elector.WithStandby(elector.Deputy)}, elector.Deputy, 3 * time.Second},
+		{[]elector.Option{elector.WithTakeover(elector.Poll)}, elector.Poll, time.Second},
+		{[]elector.Option{elector.WithTakeover(elector.Deputy)}, elector.Deputy, 3 * time.Second},
 		{[]elector.Option{elector.WithRetryInterval(5 * time.Second)}, elector.Poll, 5 * time.Second},
 	} {
 		e, err := elector.New(newPool(t), "orders", append(c.opts, elector.WithScope(elector.TransactionScope))...)
-		if got := e.Settings(); err != nil || got.Scope != elector.TransactionScope || got.Standby != c.standby || got.RetryInterval != c.retry {
+		if got := e.Settings(); err != nil || got.Scope != elector.TransactionScope || got.Takeover != c.takeover || got.RetryInterval != c.retry {
 			t.Errorf("got %+v, %v", got, err)
 		}
 	}
@@ -235,41 +236,42 @@ func TestWithoutACheckACandidateIsHealthy(t *testing.T) {
 // their types.
 func TestAnOptionIsAcceptedOnlyWhereItIsUsed(t *testing.T) {
 	for name, c := range map[string]struct {
-		opt               elector.Option
-		session, election bool
+		opt                        elector.Option
+		session, election, request bool
 	}{
-		"WithCandidateID":        {elector.WithCandidateID("web-1"), true, false},
-		"WithRetryInterval":      {elector.WithRetryInterval(time.Second), true, false},
-		"WithLease":              {elector.WithLease(10 * time.Second), true, false},
-		"WithHeartbeatInterval":  {elector.WithHeartbeatInterval(2 * time.Second), true, false},
-		"WithDrain":              {elector.WithDrain(2 * time.Second), true, false},
-		"WithTokenEpoch":         {elector.WithTokenEpoch(1), true, false},
-		"WithKey":                {elector.WithKey(1), false, true},
-		"WithGracefulRelease":    {elector.WithGracefulRelease(true), false, false},
-		"WithStandby":            {elector.WithStandby(elector.Poll), true, false},
-		"WithSynchronousStandby": {elector.WithSynchronousStandby(time.Minute), false, false},
-		"WithBackoff":            {elector.WithBackoff(time.Second, time.Second), true, true},
-		"WithReadOnlyTimeout":    {elector.WithReadOnlyTimeout(0), true, true},
-		"WithMaxAttempts":        {elector.WithMaxAttempts(1), true, true},
-		"WithHooks":              {elector.WithHooks(), true, true},
-		"WithHealth":             {healthy(elector.HealthPolicy{}), true, true},
-		"WithoutHealth":          {elector.WithoutHealth(), false, true},
-		"WithRequests":           {elector.WithRequests(false), true, true},
-		"WithNotifier":           {elector.WithNotifier(nil), true, true},
+		"WithCandidateID":        {elector.WithCandidateID("web-1"), true, false, false},
+		"WithRetryInterval":      {elector.WithRetryInterval(time.Second), true, false, false},
+		"WithLease":              {elector.WithLease(10 * time.Second), true, false, false},
+		"WithHeartbeatInterval":  {elector.WithHeartbeatInterval(2 * time.Second), true, false, false},
+		"WithDrain":              {elector.WithDrain(2 * time.Second), true, false, false},
+		"WithTokenEpoch":         {elector.WithTokenEpoch(1), true, false, false},
+		"WithKey":                {elector.WithKey(1), false, true, true},
+		"WithGracefulRelease":    {elector.WithGracefulRelease(true), false, false, false},
+		"WithTakeover":           {elector.WithTakeover(elector.Poll), true, false, false},
+		"WithSynchronousStandby": {elector.WithSynchronousStandby(time.Minute), false, false, false},
+		"WithBackoff":            {elector.WithBackoff(time.Second, time.Second), true, true, false},
+		"WithReadOnlyTimeout":    {elector.WithReadOnlyTimeout(0), true, true, false},
+		"WithMaxAttempts":        {elector.WithMaxAttempts(1), true, true, false},
+		"WithHooks":              {elector.WithHooks(), true, true, false},
+		"WithHealth":             {healthy(elector.HealthPolicy{}), true, true, false},
+		"WithoutHealth":          {elector.WithoutHealth(), false, true, false},
+		"WithRequests":           {elector.WithRequests(false), true, true, false},
+		"WithNotifier":           {elector.WithNotifier(nil), true, true, false},
 	} {
 		_, session := c.opt.(elector.SessionOption)
 		_, election := c.opt.(elector.ElectionOption)
-		if session != c.session || election != c.election {
-			t.Errorf("%s: accepted by NewSession %t and by Session.Elector %t, want %t and %t", name, session, election, c.session, c.election)
+		_, request := c.opt.(elector.RequestOption)
+		if session != c.session || election != c.election || request != c.request {
+			t.Errorf("%s: accepted by NewSession %t, by Session.Elector %t, by RequestResign %t, want %t, %t and %t", name, session, election, request, c.session, c.election, c.request)
 		}
 	}
 }
 
 func TestABadSessionIsRefused(t *testing.T) {
 	for want, opt := range map[string]elector.SessionOption{
-		"WithLease(0s)":     elector.WithLease(0),
-		"WithStandby(Wait)": elector.WithStandby(elector.Wait),
-		"option 1 is nil":   nil,
+		"WithLease(0s)":      elector.WithLease(0),
+		"WithTakeover(Wait)": elector.WithTakeover(elector.Wait),
+		"option 1 is nil":    nil,
 	} {
 		s, err := elector.NewSession(newPool(t), opt)
 		if !errors.Is(err, elector.ErrConfig) || s != nil || !strings.Contains(err.Error(), want) {
@@ -373,3 +375,26 @@ func FuzzNewTakesWhatIsDocumentedAndNothingElse(f *testing.F) {
 }
 
 const printable = " !\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstuvwxyz{|}~"
+
+func TestWhatALogShowsCanBeRead(t *testing.T) {
+	e, err := elector.New(newPool(t), "orders", elector.WithCandidateID("web-1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, value := range map[string]any{
+		"lease=10s heartbeat=2s drain=2s validity=7s retry=3s deputy=100ms scope=auto takeover=deputy requests=true listens=false": e.Settings(),
+		`candidate "web-1" of election "orders"`: e,
+		"auto":                                   elector.Auto,
+		"session":                                elector.SessionScope,
+		"transaction":                            elector.TransactionScope,
+		"deputy":                                 elector.Deputy,
+		"wait":                                   elector.Wait,
+		"poll":                                   elector.Poll,
+		"Scope(3)":                               elector.Scope(3),
+		"Takeover(-1)":                           elector.Takeover(-1),
+	} {
+		if got := fmt.Sprint(value); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}

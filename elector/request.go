@@ -31,8 +31,8 @@ import (
 // Under the leader's own work it would wait for itself. With the context that lead got, or a
 // function of RunIfLeader, or one below, it returns ErrConfig at once: return from the work instead.
 //
-// The pool needs two connections. Of opts only WithKey matters.
-func RequestResign(ctx context.Context, pool *sql.DB, election string, opts ...ElectionOption) (Leader, error) {
+// The pool needs two connections. opts say which election is meant: WithKey.
+func RequestResign(ctx context.Context, pool *sql.DB, election string, opts ...RequestOption) (Leader, error) {
 	return request(ctx, pool, election, "", opts)
 }
 
@@ -42,7 +42,7 @@ func RequestResign(ctx context.Context, pool *sql.DB, election string, opts ...E
 // candidate does not lead in the end, and the Leader is who does: if that is still the same,
 // RequestResign has it resign anyway. A leader prepares one transfer at a time; other requests
 // wait their turn. If the candidate leads already, RequestTransfer returns at once.
-func RequestTransfer(ctx context.Context, pool *sql.DB, election, candidateID string, opts ...ElectionOption) (Leader, error) {
+func RequestTransfer(ctx context.Context, pool *sql.DB, election, candidateID string, opts ...RequestOption) (Leader, error) {
 	if err := checkCandidateID(candidateID); err != nil {
 		return Leader{}, fmt.Errorf("%w: RequestTransfer to %q: %w", ErrConfig, candidateID, err)
 	}
@@ -59,7 +59,7 @@ func (e *Elector) resignPause() time.Duration { return max(e.retryEvery(), 2*pol
 // nextLeaderWait is how long a request waits for the next leader.
 const nextLeaderWait = 5 * time.Second
 
-func request(ctx context.Context, pool *sql.DB, election, successor string, opts []ElectionOption) (Leader, error) {
+func request(ctx context.Context, pool *sql.DB, election, successor string, opts []RequestOption) (Leader, error) {
 	if pool == nil {
 		return Leader{}, errNoPool
 	}

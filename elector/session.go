@@ -44,7 +44,7 @@ type Session struct {
 
 // NewSession makes a session on a pool that the caller keeps and closes. It connects with the
 // first campaign. opts are as for New. A [CommonOption] is a default of the session's
-// elections: WithHealth has each checked for itself. Its elections poll; unless WithStandby is
+// elections: WithHealth has each checked for itself. Its elections poll; unless WithTakeover is
 // Poll, the session also looks often whether the session that leads most of them has ended.
 func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 	if pool == nil {

@@ -184,7 +184,7 @@ func TestAFollowerAsksOncePerRetryIntervalOrALittleSooner(t *testing.T) {
 	bubble(t, func(b *bench) {
 		leader := b.run("leader")
 		b.leads(leader)
-		one := b.run("one", elector.WithRetryInterval(4*time.Second), elector.WithStandby(elector.Poll))
+		one := b.run("one", elector.WithRetryInterval(4*time.Second), elector.WithTakeover(elector.Poll))
 		time.Sleep(10 * time.Minute)
 		all := one.rec.Campaigns()
 		b.within("the first wait", 375*time.Millisecond, all[0].Next, 4*time.Second)
@@ -375,7 +375,7 @@ func TestCandidatesThatBeginTogetherSpreadTheirAttempts(t *testing.T) {
 		b.leads(b.run("leader"))
 		var all []*candidate
 		for i := range 40 {
-			all = append(all, b.run(fmt.Sprint(i), elector.WithStandby(elector.Poll), elector.WithRetryInterval(8*time.Second)))
+			all = append(all, b.run(fmt.Sprint(i), elector.WithTakeover(elector.Poll), elector.WithRetryInterval(8*time.Second)))
 		}
 		time.Sleep(4 * time.Second)
 		soon := 0
@@ -438,7 +438,7 @@ func TestAFollowerThroughAPoolerReportsThatItPolls(t *testing.T) {
 		_, _, err := follower.TryCampaign(always)
 		b.wraps(err)
 		c, now := follower.rec.Campaigns()[0], follower.Settings()
-		if !c.Polls || !c.InTransaction || now.Scope != elector.TransactionScope || now.Standby != elector.Poll || now.RetryInterval != time.Second {
+		if !c.Polls || !c.InTransaction || now.Scope != elector.TransactionScope || now.Takeover != elector.Poll || now.RetryInterval != time.Second {
 			b.Errorf("reported %+v, in force: %+v", c, now)
 		}
 		b.wraps(term.Resign(always))

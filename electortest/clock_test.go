@@ -104,7 +104,7 @@ func TestAClockThatIsSetForwardLeavesTheLockToTheWork(t *testing.T) {
 					returned <- time.Now()
 				})
 				b.leads(one)
-				other := b.run("other", append(opts, elector.WithStandby(elector.Deputy))...)
+				other := b.run("other", append(opts, elector.WithTakeover(elector.Deputy))...)
 				time.Sleep(2*heartbeat + heartbeat/2) // a step during a heartbeat ends no term: its answer proves that the lock is held
 				one.process.ShiftClock(lease)
 				b.leads(other)

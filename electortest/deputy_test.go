@@ -58,17 +58,17 @@ func (b *bench) follow(n int, opts ...elector.Option) (all []*candidate) {
 	return all
 }
 
-var standbys = map[string]struct {
+var takeovers = map[string]struct {
 	opts  []elector.Option
 	bound time.Duration // until the deputy leads
 }{
 	"the default": {nil, deputyInterval + time.Millisecond},
 	"an interval": {[]elector.Option{elector.WithDeputyInterval(10 * time.Millisecond)}, 11 * time.Millisecond},
-	"waiting":     {[]elector.Option{elector.WithStandby(elector.Wait)}, time.Millisecond},
+	"waiting":     {[]elector.Option{elector.WithTakeover(elector.Wait)}, time.Millisecond},
 }
 
 func TestTheDeputyLeadsSoonAfterTheLeaderIsGone(t *testing.T) {
-	for name, standby := range standbys {
+	for name, takeover := range takeovers {
 		for way, end := range map[string]func(*bench, *candidate){
 			"killed":     func(_ *bench, leader *candidate) { leader.process.Kill() },
 			"resigned":   func(_ *bench, leader *candidate) { leader.stop() },
@@ -79,14 +79,14 @@ func TestTheDeputyLeadsSoonAfterTheLeaderIsGone(t *testing.T) {
 					leader := b.candidate("leader")
 					leader.process.SetDriver(electortest.PQ) // with pgx it would learn it before the deputy looks, and lead again
 					b.leads(b.start(leader))
-					followers := b.follow(5, standby.opts...)
+					followers := b.follow(5, takeover.opts...)
 					b.isDeputy(followers[0])
 					end(b, leader)
 					began := time.Now()
 					for !slices.ContainsFunc(followers, (*candidate).IsLeader) { // another follower's attempt may come first
 						time.Sleep(100 * time.Microsecond)
 					}
-					b.within("another leads", 0, time.Since(began), standby.bound)
+					b.within("another leads", 0, time.Since(began), takeover.bound)
 					time.Sleep(retry)
 					if n := len(b.deputies(followers[0])); n != 1 {
 						b.Errorf("%d deputies", n)
@@ -165,8 +165,8 @@ func TestTheNextAttemptReplacesADeputyThatIsGone(t *testing.T) {
 		"frozen":  {func(_ *bench, s *candidate) { s.process.Freeze() }, validity, lease + retry},
 		"cut off": {func(_ *bench, s *candidate) { s.process.Cut(electortest.Both) }, validity, lease + retry},
 	} {
-		for standby, with := range standbys {
-			t.Run(name+", "+standby, func(t *testing.T) {
+		for takeover, with := range takeovers {
+			t.Run(name+", "+takeover, func(t *testing.T) {
 				bubble(t, func(b *bench) {
 					leader := b.run("leader")
 					b.leads(leader)
@@ -178,7 +178,7 @@ func TestTheNextAttemptReplacesADeputyThatIsGone(t *testing.T) {
 						time.Sleep(10 * time.Millisecond)
 					}
 					most := c.most
-					if standby == "waiting" && name != "stopped" {
+					if takeover == "waiting" && name != "stopped" {
 						// The server checks once a heartbeat interval whether the client of a wait
 						// is there. If it cannot tell, the wait ends, and then the lease begins.
 						most += heartbeat
@@ -244,7 +244,7 @@ func TestOnlyAnAnswerProlongsATerm(t *testing.T) {
 	bubble(t, func(b *bench) {
 		leader := b.run("leader")
 		b.leads(leader)
-		deputy := b.run("deputy", elector.WithStandby(elector.Wait))
+		deputy := b.run("deputy", elector.WithTakeover(elector.Wait))
 		time.Sleep(time.Second)
 		b.isDeputy(deputy)
 		leader.stop()
@@ -273,7 +273,7 @@ func TestAnUnhealthyCandidateIsNotTheDeputy(t *testing.T) {
 
 // It has lost its seat, which is no failure.
 func TestADeputyWhoseMachineSleptTakesItsSeatAnew(t *testing.T) {
-	for name, opts := range map[string][]elector.Option{"in a session": nil, "in a transaction": {inside, elector.WithStandby(elector.Deputy)}} {
+	for name, opts := range map[string][]elector.Option{"in a session": nil, "in a transaction": {inside, elector.WithTakeover(elector.Deputy)}} {
 		scene(t, name, func(b *bench) {
 			leader := b.run("leader", opts...)
 			b.leads(leader)
@@ -300,7 +300,7 @@ func TestADeputyThatWaitsDoesNothingElse(t *testing.T) {
 	bubble(t, func(b *bench) {
 		leader := b.run("leader")
 		b.leads(leader)
-		b.run("deputy", elector.WithStandby(elector.Wait))
+		b.run("deputy", elector.WithTakeover(elector.Wait))
 		time.Sleep(retry)
 		asked := b.count()
 		time.Sleep(time.Minute)
@@ -316,7 +316,7 @@ func TestADeputyDoesNotReadTheEpochOfTokens(t *testing.T) {
 		leader := b.run("leader")
 		b.leads(leader)
 		b.SetTokenEpoch("three")
-		deputy := b.run("deputy", elector.WithStandby(elector.Wait))
+		deputy := b.run("deputy", elector.WithTakeover(elector.Wait))
 		time.Sleep(time.Minute)
 		b.isDeputy(deputy)
 		b.failed(deputy)
@@ -340,14 +340,14 @@ func TestLeaderAndDeputyThatDieTogetherAreReplacedByTheNextAttempt(t *testing.T)
 
 func TestCandidatesWithEveryStandbyFollowOneLeader(t *testing.T) {
 	bubble(t, func(b *bench) {
-		leader := b.run("leader", elector.WithStandby(elector.Poll))
+		leader := b.run("leader", elector.WithTakeover(elector.Poll))
 		b.leads(leader)
-		polling := b.run("polling", elector.WithStandby(elector.Poll))
+		polling := b.run("polling", elector.WithTakeover(elector.Poll))
 		time.Sleep(2 * retry)
 		if ids := b.deputies(leader); len(ids) > 0 || polling.pool.Stats().InUse > 0 {
 			b.Errorf("deputies: %v; the polling one pins %d connections", ids, polling.pool.Stats().InUse)
 		}
-		waiting := b.run("waiting", elector.WithStandby(elector.Wait))
+		waiting := b.run("waiting", elector.WithTakeover(elector.Wait))
 		time.Sleep(2 * retry)
 		b.isDeputy(waiting)
 		asking := b.run("asking")
@@ -472,7 +472,7 @@ func TestASessionTriesAllElectionsSoonAfterAnotherHasEnded(t *testing.T) {
 	}{
 		"the default": {nil, 0, deputyInterval + 10*time.Millisecond},
 		"an interval": {[]elector.SessionOption{elector.WithDeputyInterval(20 * time.Millisecond)}, 0, 30 * time.Millisecond},
-		"Poll":        {[]elector.SessionOption{elector.WithStandby(elector.Poll)}, 0, time.Second},
+		"Poll":        {[]elector.SessionOption{elector.WithTakeover(elector.Poll)}, 0, time.Second},
 	} {
 		scene(t, name, func(b *bench) {
 			one := b.share("one", elections)
@@ -720,12 +720,12 @@ func TestAnAttemptReportsHowItsCandidateStands(t *testing.T) {
 		polls, inside bool
 	}{
 		"by default":                  {},
-		"polls":                       {opts: []elector.Option{elector.WithStandby(elector.Poll)}, polls: true},
-		"waits":                       {opts: []elector.Option{elector.WithStandby(elector.Wait)}},
+		"polls":                       {opts: []elector.Option{elector.WithTakeover(elector.Poll)}, polls: true},
+		"waits":                       {opts: []elector.Option{elector.WithTakeover(elector.Wait)}},
 		"shares a session":            {shares: true, polls: true},
 		"in a transaction":            {opts: []elector.Option{inside}, polls: true, inside: true},
-		"in a transaction, polls":     {opts: []elector.Option{inside, elector.WithStandby(elector.Poll)}, polls: true, inside: true},
-		"in a transaction, as deputy": {opts: []elector.Option{inside, elector.WithStandby(elector.Deputy)}, inside: true},
+		"in a transaction, polls":     {opts: []elector.Option{inside, elector.WithTakeover(elector.Poll)}, polls: true, inside: true},
+		"in a transaction, as deputy": {opts: []elector.Option{inside, elector.WithTakeover(elector.Deputy)}, inside: true},
 	} {
 		scene(t, name, func(b *bench) {
 			term := b.campaign(b.candidate("leader").Elector)
@@ -745,7 +745,7 @@ func TestAnAttemptReportsHowItsCandidateStands(t *testing.T) {
 					b.Error("elected")
 				}
 			}
-			if now := follower.Settings(); (now.Standby == elector.Poll) != (tt.polls && !tt.shares) || (now.Scope == elector.TransactionScope) != tt.inside {
+			if now := follower.Settings(); (now.Takeover == elector.Poll) != (tt.polls && !tt.shares) || (now.Scope == elector.TransactionScope) != tt.inside {
 				b.Errorf("in force: %+v", now)
 			}
 			for _, e := range follower.rec.Campaigns() {
@@ -846,9 +846,9 @@ func TestTheEndOfAWatchedSessionCostsFewBatches(t *testing.T) {
 // off.
 func TestCampaignsThatBeginDoNotDelayTheOthersOfTheirSession(t *testing.T) {
 	bubble(t, func(b *bench) {
-		one := b.share("one", 1, elector.WithStandby(elector.Poll))
+		one := b.share("one", 1, elector.WithTakeover(elector.Poll))
 		b.until(one, 1)
-		two := b.share("two", 1, elector.WithStandby(elector.Poll))
+		two := b.share("two", 1, elector.WithTakeover(elector.Poll))
 		other, err := two.session.Elector("other")
 		b.wraps(err)
 		time.Sleep(retry)
@@ -869,7 +869,7 @@ func (b *bench) hurrying() (*sharing, *hookstest.Recorder) {
 	b.Helper()
 	rec := hookstest.NewRecorder()
 	return b.share("one", 1, elector.WithRetryInterval(time.Minute), elector.WithBackoff(100*time.Millisecond, 100*time.Millisecond),
-		elector.WithStandby(elector.Poll), elector.WithHooks(rec)), rec
+		elector.WithTakeover(elector.Poll), elector.WithHooks(rec)), rec
 }
 
 // It does so for a minute, whenever the server goes away. One that followed keeps to its retry
@@ -915,7 +915,7 @@ func TestASessionThatLedDoesNotHurryWhileAnotherLeads(t *testing.T) {
 		one, rec := b.hurrying()
 		b.until(one, 1)
 		other := b.candidate("other")
-		next, err := elector.New(other.pool, "election-0", elector.WithStandby(elector.Wait))
+		next, err := elector.New(other.pool, "election-0", elector.WithTakeover(elector.Wait))
 		b.wraps(err)
 		ctx, stop := context.WithCancel(always)
 		done := make(chan error)

@@ -95,7 +95,7 @@ func TestAWaitingCandidateThatBecomesUnhealthyLeavesTheQueue(t *testing.T) {
 		leader := b.run("leader")
 		b.leads(leader)
 		v := &vitals{}
-		one := b.run("one", elector.WithStandby(elector.Wait), v.option())
+		one := b.run("one", elector.WithTakeover(elector.Wait), v.option())
 		v.turn(500 * time.Millisecond) // so the third bad check is that of the second 3
 		time.Sleep(2900 * time.Millisecond)
 		waits := func() bool {

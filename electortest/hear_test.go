@@ -100,7 +100,7 @@ func TestACandidateReportsWhoBlocksItsElection(t *testing.T) {
 					*m.text = "SHOW blocker"
 				}
 				return send()
-			}, "other", elector.WithStandby(elector.Poll))
+			}, "other", elector.WithTakeover(elector.Poll))
 			b.runFor(210*time.Second, other)
 			synctest.Wait()
 			failures := other.rec.Failures()

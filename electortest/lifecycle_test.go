@@ -298,9 +298,9 @@ func TestACancelledCampaignSaysWhereAndWhy(t *testing.T) {
 }
 
 func TestAPoolThatHasBecomeTooSmallIsRefused(t *testing.T) {
-	for _, standby := range []elector.Standby{elector.Poll, elector.Wait} {
+	for _, takeover := range []elector.Takeover{elector.Poll, elector.Wait} {
 		bubble(t, func(b *bench) {
-			one := b.candidate("one", elector.WithStandby(standby))
+			one := b.candidate("one", elector.WithTakeover(takeover))
 			b.wraps(b.campaign(one.Elector).Resign(always)) // the server passed the check
 			one.pool.SetMaxOpenConns(1)
 			b.wraps(one.Run(always, nil), elector.ErrConfig)

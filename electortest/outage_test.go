@@ -56,7 +56,7 @@ var outages = []time.Duration{2500 * time.Millisecond, 4200 * time.Millisecond, 
 func TestAnElectionHasALeaderSoonAfterTheRouteIsBack(t *testing.T) {
 	for name, opts := range map[string][]elector.Option{
 		"polls":     nil,
-		"waits":     {elector.WithStandby(elector.Wait)},
+		"waits":     {elector.WithTakeover(elector.Wait)},
 		"backs off": {elector.WithBackoff(10*time.Second, time.Minute)},
 	} {
 		for _, outage := range outages {
@@ -84,7 +84,7 @@ func TestTheDeputyIsBackSoonAfterItsRouteIs(t *testing.T) {
 		bubble(t, func(b *bench) {
 			one := b.run("one")
 			b.leads(one)
-			two := b.run("two", elector.WithStandby([]elector.Standby{elector.Deputy, elector.Wait}[i/len(outages)]))
+			two := b.run("two", elector.WithTakeover([]elector.Takeover{elector.Deputy, elector.Wait}[i/len(outages)]))
 			time.Sleep(5 * time.Second)
 			standby := b.promoted()
 			one.process.Kill()
@@ -173,7 +173,7 @@ func TestAPollingFollowerIsBackARetryIntervalAfterItsRouteIs(t *testing.T) {
 		bubble(t, func(b *bench) {
 			one := b.run("one")
 			b.leads(one)
-			two := b.run("two", elector.WithStandby(elector.Poll), elector.WithBackoff(10*time.Second, time.Minute))
+			two := b.run("two", elector.WithTakeover(elector.Poll), elector.WithBackoff(10*time.Second, time.Minute))
 			time.Sleep(5 * time.Second)
 			standby := b.promoted()
 			one.process.Kill()
@@ -232,7 +232,7 @@ func TestQuickAttemptsEnd(t *testing.T) {
 
 // A candidate that has never reached a server makes no quick attempts.
 func TestAFirstAttemptThatFailsIsFollowedByTheBackoff(t *testing.T) {
-	for _, opts := range [][]elector.Option{nil, {elector.WithStandby(elector.Wait)}} {
+	for _, opts := range [][]elector.Option{nil, {elector.WithTakeover(elector.Wait)}} {
 		bubble(t, func(b *bench) {
 			b.Stop()
 			one := b.run("one", opts...)
@@ -254,7 +254,7 @@ func TestAFullServerIsHurriedByTheOneThatLedAlone(t *testing.T) {
 	bubble(t, func(b *bench) {
 		one := b.run("one")
 		b.leads(one)
-		two := b.run("two", elector.WithStandby(elector.Wait))
+		two := b.run("two", elector.WithTakeover(elector.Wait))
 		time.Sleep(5 * time.Second)
 		stranger := b.Open()
 		defer stranger.Close()
@@ -322,7 +322,7 @@ func TestTheLockOfAKilledProcessIsFreeAtOnce(t *testing.T) {
 	bubble(t, func(b *bench) {
 		one := b.run("one")
 		b.leads(one)
-		two := b.run("two", elector.WithStandby(elector.Wait))
+		two := b.run("two", elector.WithTakeover(elector.Wait))
 		time.Sleep(time.Second)
 		one.process.Kill()
 		b.within("another leads", 0, b.leads(two), 20*time.Millisecond)
@@ -377,7 +377,7 @@ func TestADeputyThatStopsLeavesTheQueueAndItsSeat(t *testing.T) {
 	bubble(t, func(b *bench) {
 		one := b.run("one")
 		b.leads(one)
-		two := b.run("two", elector.WithStandby(elector.Wait))
+		two := b.run("two", elector.WithTakeover(elector.Wait))
 		time.Sleep(heartbeat / 2)
 		if n := len(b.Locks()); n != 4 { // the lock, both seats, and a wait
 			b.Errorf("%d hold or wait: %+v", n, b.Locks())

@@ -212,8 +212,8 @@ func TestATransactionThatOtherCodeHasLeftOpenIsNoSessions(t *testing.T) {
 	}{
 		"polling":                             {"-- name: InTransaction :one", passes, nil},
 		"polling, failed":                     {"fail", passes, nil},
-		"waiting":                             {"-- name: InTransaction :one", passes, []elector.Option{elector.WithStandby(elector.Wait)}},
-		"waiting, failed":                     {"fail", passes, []elector.Option{elector.WithStandby(elector.Wait)}},
+		"waiting":                             {"-- name: InTransaction :one", passes, []elector.Option{elector.WithTakeover(elector.Wait)}},
+		"waiting, failed":                     {"fail", passes, []elector.Option{elector.WithTakeover(elector.Wait)}},
 		"in a transaction":                    {"fail", passes, []elector.Option{inside}},
 		"in a transaction, with a snapshot":   {"", fail("RepeatableRead", 1, 3, serverError("25001", "SET TRANSACTION ISOLATION LEVEL must be called before any query")), []elector.Option{inside}},
 		"in a transaction, one that is ended": {"", fail("RepeatableRead", 1, 3, serverError("25P02", "current transaction is aborted")), []elector.Option{inside}},
@@ -569,7 +569,7 @@ func TestAHeartbeatAfterAResignationIsNoLoss(t *testing.T) {
 				time.Sleep(heartbeat * 3 / 2)
 			}
 			return err
-		}, "one", inside, elector.WithStandby(elector.Wait))
+		}, "one", inside, elector.WithTakeover(elector.Wait))
 		term := b.campaign(one.Elector)
 		time.Sleep(heartbeat)
 		b.wraps(term.Resign(always))
@@ -604,8 +604,8 @@ func TestACandidateThatWaitsInsideATransactionNeedsNoOtherConnectionToLead(t *te
 		opts []elector.Option
 		ends func(b *bench, one *candidate)
 	}{
-		"a deputy": {[]elector.Option{elector.WithStandby(elector.Deputy)}, func(b *bench, one *candidate) { b.Terminate(b.pid(one)) }},
-		"a successor": {[]elector.Option{elector.WithStandby(elector.Poll), elector.WithRetryInterval(heartbeat)}, func(b *bench, one *candidate) {
+		"a deputy": {[]elector.Option{elector.WithTakeover(elector.Deputy)}, func(b *bench, one *candidate) { b.Terminate(b.pid(one)) }},
+		"a successor": {[]elector.Option{elector.WithTakeover(elector.Poll), elector.WithRetryInterval(heartbeat)}, func(b *bench, one *candidate) {
 			b.wraps(b.term(one).TransferTo(always, "two"))
 		}},
 	} {
@@ -657,7 +657,7 @@ func TestAFollowerThatAPoolerMovesIsNoDeputy(t *testing.T) {
 				*m.text = m.name
 			}
 			return send()
-		}, "two", elector.WithStandby(elector.Wait), elector.WithScope(elector.SessionScope))
+		}, "two", elector.WithTakeover(elector.Wait), elector.WithScope(elector.SessionScope))
 		b.runFor(retry/2, two)
 		if f := two.rec.Failures(); len(f) == 0 || !errors.Is(f[0].Err, elector.ErrSessionPooled) {
 			b.Errorf("failures: %+v", f)
@@ -677,7 +677,7 @@ func TestADeputyWhoseAttemptInATransactionFailsSaysWhy(t *testing.T) {
 	} {
 		scene(t, name, func(b *bench) {
 			b.leads(b.run("one", inside))
-			two := b.wired(c.wire(b), "two", inside, elector.WithStandby(elector.Deputy))
+			two := b.wired(c.wire(b), "two", inside, elector.WithTakeover(elector.Deputy))
 			b.runFor(time.Minute, two)
 			if b.failed(two, hooks.OpCampaign); !strings.Contains(two.rec.Failures()[0].Err.Error(), c.says) {
 				b.Errorf("got %v", two.rec.Failures()[0].Err)
@@ -742,7 +742,7 @@ func TestTheConnectionBesideATransactionIsKeptUnlessItFails(t *testing.T) {
 					}
 				}
 				return send()
-			}, "two", inside, elector.WithStandby(elector.Poll), elector.WithRetryInterval(heartbeat))
+			}, "two", inside, elector.WithTakeover(elector.Poll), elector.WithRetryInterval(heartbeat))
 			b.runFor(time.Minute, two)
 			if n := connects.Load(); int(n) > c.most || c.commits != nil && n < 10 {
 				b.Errorf("%d connections", n)
@@ -829,7 +829,7 @@ func TestALeaderInsideATransactionPreparesNothing(t *testing.T) {
 					unlocks.Add(1)
 				}
 				return send()
-			}, "one", append(c.opts, elector.WithStandby(elector.Wait))...)
+			}, "one", append(c.opts, elector.WithTakeover(elector.Wait))...)
 			first := b.campaign(b.candidate("first", c.opts...).Elector)
 			b.start(one)
 			time.Sleep(heartbeat)
@@ -891,7 +891,7 @@ func TestASuccessorWhoseLastAttemptFailsSaysSoOnce(t *testing.T) {
 				return errOops
 			}
 			return send()
-		}, "two", inside, elector.WithStandby(elector.Poll))
+		}, "two", inside, elector.WithTakeover(elector.Poll))
 		b.runFor(validity, two)
 		if b.failed(two, hooks.OpCampaign); len(two.rec.Failures()) > 0 {
 			b.wraps(two.rec.Failures()[0].Err, errOops)

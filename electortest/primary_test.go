@@ -44,7 +44,7 @@ func TestATermOnAnOldPrimaryEndsWhenThePoolReachesTheNewOne(t *testing.T) {
 			b.wraps(err, elector.ErrNoLeader)
 		},
 	} {
-		for _, opts := range [][]elector.Option{nil, {elector.WithStandby(elector.Wait)}} {
+		for _, opts := range [][]elector.Option{nil, {elector.WithTakeover(elector.Wait)}} {
 			t.Run(name, func(t *testing.T) {
 				bubble(t, func(b *bench) {
 					var s *candidate
@@ -232,7 +232,7 @@ func TestAHeartbeatOnAnOldPrimaryIsNotReported(t *testing.T) {
 // A name, or a proxy, points to the old primary again, later than a lease after the promotion was met.
 func TestAFollowerOfTheNewPrimaryIsNotElectedOnTheOldOne(t *testing.T) {
 	bubble(t, func(b *bench) {
-		one := b.run("one", elector.WithStandby(elector.Poll))
+		one := b.run("one", elector.WithTakeover(elector.Poll))
 		b.leads(one)
 		first, _ := one.Term()
 		promoted := b.failOver(one)
@@ -294,7 +294,7 @@ func TestALeaderOfTheNewPrimaryIsNotElectedOnTheOldOne(t *testing.T) {
 func TestADeputyInsideATransactionIsNotElectedOnTheOldPrimary(t *testing.T) {
 	bubble(t, func(b *bench) {
 		process := b.NewPooler(20).NewProcess()
-		one := b.candidateOn(process, process.Open(), "one", inside, elector.WithStandby(elector.Wait))
+		one := b.candidateOn(process, process.Open(), "one", inside, elector.WithTakeover(elector.Wait))
 		b.start(one)
 		b.leads(one)
 		first, _ := one.Term()
@@ -374,7 +374,7 @@ func TestACandidateThatHasLostItsSessionOnTheOldPrimaryIsNotElectedThereAgain(t 
 		},
 	} {
 		scene(t, name, func(b *bench) {
-			old := b.run("old", elector.WithStandby(elector.Poll))
+			old := b.run("old", elector.WithTakeover(elector.Poll))
 			b.leads(old)
 			term, _ := old.Term()
 			pid := b.pid(old)

@@ -777,7 +777,7 @@ func TestEachOfTwoTransfersReportsOnItsOwnSuccessor(t *testing.T) {
 			leader := b.candidate("leader")
 			term, err := leader.Campaign(context.Background())
 			b.wraps(err)
-			all := map[string]*candidate{"one": b.run("one", elector.WithStandby(elector.Wait)), "two": b.run("two", elector.WithStandby(elector.Wait))}
+			all := map[string]*candidate{"one": b.run("one", elector.WithTakeover(elector.Wait)), "two": b.run("two", elector.WithTakeover(elector.Wait))}
 			time.Sleep(heartbeat)
 			outcomes := map[string]chan error{}
 			for id := range all {

@@ -113,7 +113,7 @@ func TestATransferIntoAFullLockTableLeavesTheLockToTheWork(t *testing.T) {
 		scene(t, name, func(b *bench) {
 			one := b.run("one", opts...)
 			b.leads(one)
-			other := b.run("other", append(opts, elector.WithStandby(elector.Poll), elector.WithRetryInterval(100*time.Millisecond))...)
+			other := b.run("other", append(opts, elector.WithTakeover(elector.Poll), elector.WithRetryInterval(100*time.Millisecond))...)
 			returned := make(chan time.Time, 1)
 			go func() {
 				_, err := one.RunIfLeader(always, func(ctx context.Context) error {
@@ -169,9 +169,9 @@ func TestACandidateThatLosesItsTransactionAtTheBarrierIsNotElected(t *testing.T)
 }
 
 func TestADeputyInsideATransaction(t *testing.T) {
-	for name, standby := range map[string]elector.Standby{"deputy": elector.Deputy, "wait": elector.Wait} {
+	for name, takeover := range map[string]elector.Takeover{"deputy": elector.Deputy, "wait": elector.Wait} {
 		scene(t, name, func(b *bench) {
-			opts := []elector.Option{inside, elector.WithStandby(standby), elector.WithRetryInterval(time.Minute)}
+			opts := []elector.Option{inside, elector.WithTakeover(takeover), elector.WithRetryInterval(time.Minute)}
 			one := b.candidate("one", opts...)
 			one.process.SetDriver(electortest.PQ) // or it learns of the end before the deputy looks, and leads again
 			b.leads(b.start(one))
@@ -188,7 +188,7 @@ func TestTransfersInsideATransaction(t *testing.T) {
 		"inside": {{inside}, {inside}},
 		"out":    {{inside}, nil},
 		"in":     {nil, {inside}},
-		"deputy": {{inside}, {inside, elector.WithStandby(elector.Deputy)}},
+		"deputy": {{inside}, {inside, elector.WithTakeover(elector.Deputy)}},
 	} {
 		scene(t, name, func(b *bench) {
 			one := b.run("one", opts[0]...)
@@ -377,9 +377,9 @@ func (b *bench) asked() (since func() map[int32][]string) {
 func TestASessionInsideATransactionKeepsNoSnapshotAndReadsNoRelation(t *testing.T) {
 	keepsNothing := []string{"PingTransaction", "TryInTransaction", "WaitLock"}
 	readsRelation := []string{"Confirm", "HoldsLock", "Holder", "Requests", "Leaders", "UnlockTo"}
-	for name, standby := range map[string]elector.Standby{"polls": elector.Poll, "tries": elector.Deputy, "waits": elector.Wait} {
+	for name, takeover := range map[string]elector.Takeover{"polls": elector.Poll, "tries": elector.Deputy, "waits": elector.Wait} {
 		scene(t, name, func(b *bench) {
-			opts := []elector.Option{inside, elector.WithStandby(standby), elector.WithDeputyInterval(heartbeat / 2)}
+			opts := []elector.Option{inside, elector.WithTakeover(takeover), elector.WithDeputyInterval(heartbeat / 2)}
 			one := b.run("one", opts...)
 			b.leads(one)
 			two := b.run("two", opts...)
@@ -414,7 +414,7 @@ func TestASessionInsideATransactionKeepsNoSnapshotAndReadsNoRelation(t *testing.
 // A deputy gives its backend to the pooler at each heartbeat interval, for CREATE INDEX CONCURRENTLY
 // may wait for the end of its transaction. It says so if it gets none back.
 func TestADeputyInsideATransactionMakesWayForOthersOfItsPooler(t *testing.T) {
-	for name, standby := range map[string]elector.Standby{"tries": elector.Deputy, "waits": elector.Wait} {
+	for name, takeover := range map[string]elector.Takeover{"tries": elector.Deputy, "waits": elector.Wait} {
 		scene(t, name, func(b *bench) {
 			b.Cleanup(func() { time.Sleep(time.Second) }) // until calls that nobody waits for have returned
 			pooler := b.NewPooler(4)
@@ -422,7 +422,7 @@ func TestADeputyInsideATransactionMakesWayForOthersOfItsPooler(t *testing.T) {
 				process, rec := pooler.NewProcess(), hookstest.NewRecorder()
 				pool := process.Open()
 				b.Cleanup(func() { _ = pool.Close() })
-				e, err := elector.New(pool, "orders", inside, elector.WithCandidateID(id), elector.WithStandby(standby), elector.WithHooks(rec))
+				e, err := elector.New(pool, "orders", inside, elector.WithCandidateID(id), elector.WithTakeover(takeover), elector.WithHooks(rec))
 				b.wraps(err)
 				return e, process, rec
 			}
@@ -459,7 +459,7 @@ func TestADeputyInsideATransactionMakesWayForOthersOfItsPooler(t *testing.T) {
 
 // Each deputy would take one of the pooler's few connections.
 func TestAFollowerThroughAPoolerIsNoDeputyUnlessItIsToldToBe(t *testing.T) {
-	for name, opts := range map[string][]elector.Option{"not told": nil, "told": {elector.WithStandby(elector.Deputy)}} {
+	for name, opts := range map[string][]elector.Option{"not told": nil, "told": {elector.WithTakeover(elector.Deputy)}} {
 		scene(t, name, func(b *bench) {
 			pooler := b.NewPooler(6)
 			leading, following := pooler.Open(), pooler.Open()
@@ -497,12 +497,12 @@ func TestAFollowerThroughAPoolerIsNoDeputyUnlessItIsToldToBe(t *testing.T) {
 }
 
 func TestAFollowerInsideATransactionSeesEachLeader(t *testing.T) {
-	for name, standby := range map[string]elector.Standby{"polls": elector.Poll, "tries": elector.Deputy, "waits": elector.Wait} {
+	for name, takeover := range map[string]elector.Takeover{"polls": elector.Poll, "tries": elector.Deputy, "waits": elector.Wait} {
 		scene(t, name, func(b *bench) {
 			one := b.run("one", inside)
 			b.leads(one)
 			three := b.run("three", inside)
-			follower := b.run("follower", inside, elector.WithStandby(standby))
+			follower := b.run("follower", inside, elector.WithTakeover(takeover))
 			time.Sleep(2 * retry)
 			term, _ := one.Term()
 			b.wraps(term.TransferTo(always, "three"))

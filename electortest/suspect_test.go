@@ -280,7 +280,7 @@ func TestADeputyLooksAroundOnceAtATime(t *testing.T) {
 			time.Sleep(validity * 9 / 10)
 			looks.Add(-1)
 			return send()
-		}, "two", elector.WithStandby(elector.Deputy))
+		}, "two", elector.WithTakeover(elector.Deputy))
 		b.runFor(10*heartbeat, two)
 		if most.Load() != 1 {
 			b.Errorf("%d at once", most.Load())

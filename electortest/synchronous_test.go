@@ -110,7 +110,7 @@ func TestTryCampaignOnANewPrimaryReturnsAnError(t *testing.T) {
 
 // The link to the standby is cut: the leader's session lives, but its term must end.
 func TestATermEndsWithinTheValidityOfItsLastAcknowledgedCommit(t *testing.T) {
-	for name, opts := range map[string][]elector.Option{"polls": nil, "waits": {elector.WithStandby(elector.Wait)}} {
+	for name, opts := range map[string][]elector.Option{"polls": nil, "waits": {elector.WithTakeover(elector.Wait)}} {
 		t.Run(name, func(t *testing.T) {
 			replicated(t, func(b *bench) {
 				one := b.run("one", append(opts, synchronously)...)
@@ -156,8 +156,8 @@ func TestALeaderOnAReplacedPrimaryHasStoppedWhenTheNextBegins(t *testing.T) {
 					}
 				})
 			})
-			for standby, opts := range map[string][]elector.Option{"": nil, ", polling": {elector.WithStandby(elector.Poll)}} {
-				t.Run("with the option"+standby, func(t *testing.T) {
+			for takeover, opts := range map[string][]elector.Option{"": nil, ", polling": {elector.WithTakeover(elector.Poll)}} {
+				t.Run("with the option"+takeover, func(t *testing.T) {
 					replicated(t, func(b *bench) {
 						stopped, began, both := b.replace(driver, append(opts, synchronously)...)
 						if both {
@@ -828,7 +828,7 @@ func TestSynchronousStandbysCostALeaderTwoStatementsPerHeartbeatAndAFollowerNone
 	replicated(t, func(b *bench) {
 		leader := b.run("leader", synchronously)
 		b.leads(leader)
-		b.run("follower", synchronously, elector.WithStandby(elector.Poll))
+		b.run("follower", synchronously, elector.WithTakeover(elector.Poll))
 		time.Sleep(2*lease + heartbeat/2)
 		asked := map[string]int{}
 		var mu sync.Mutex

@@ -34,11 +34,11 @@ func (b *bench) waiting(key int64) (pids []int32) {
 // A deputy waits on the session that it has.
 func TestATransferReachesAnyFollowerOnOneSession(t *testing.T) {
 	for scope, opts := range pairs {
-		for name, standby := range map[string]elector.Standby{"polls": elector.Poll, "tries": elector.Deputy, "waits": elector.Wait} {
+		for name, takeover := range map[string]elector.Takeover{"polls": elector.Poll, "tries": elector.Deputy, "waits": elector.Wait} {
 			scene(t, name+", "+scope, func(b *bench) {
 				one := b.run("one", opts[0]...)
 				b.leads(one)
-				two := b.run("two", append(slices.Clone(opts[1]), elector.WithStandby(standby))...)
+				two := b.run("two", append(slices.Clone(opts[1]), elector.WithTakeover(takeover))...)
 				time.Sleep(retry)
 				term, _ := one.Term()
 				b.wraps(term.TransferTo(always, "two"))
@@ -125,7 +125,7 @@ func TestALeaderInsideATransactionKeepsItsLockForASuccessorThatIsLost(t *testing
 		one := b.run("one", inside)
 		b.leads(one)
 		two := b.run("two", inside)
-		b.run("other", inside, elector.WithStandby(elector.Deputy))
+		b.run("other", inside, elector.WithTakeover(elector.Deputy))
 		time.Sleep(retry)
 		term, _ := one.Term()
 		ran := make(chan error)
@@ -154,7 +154,7 @@ func TestASuccessorThatDoesNotGetTheLockKeepsNothing(t *testing.T) {
 		scene(t, scope, func(b *bench) {
 			one := b.run("one", opts[0]...)
 			b.leads(one)
-			opts := append(slices.Clone(opts[1]), elector.WithStandby(elector.Poll))
+			opts := append(slices.Clone(opts[1]), elector.WithTakeover(elector.Poll))
 			all := map[string]*candidate{"two": b.run("two", opts...), "three": b.run("three", opts...)}
 			time.Sleep(retry)
 			go func() {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -61,4 +62,29 @@ func ExampleHandler() {
 	// Output:
 	// <nil> <nil> true
 	// green
+}
+
+// Each request of a term carries its token, and a later leader's store refuses the earlier ones.
+func ExampleTransport() {
+	service := httptest.NewServer(fence.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		fmt.Println(r.Method, r.URL.Path, "with token", r.Header.Get(fence.Header))
+	}), nil, nil))
+	defer service.Close()
+
+	for _, token := range []int64{8, 7} { // term.Token() of a leader, and of the one before
+		client := &http.Client{Transport: fence.Transport(nil, token)}
+		response, err := client.Get(service.URL + "/lamp")
+		if errors.Is(err, fence.ErrStale) {
+			fmt.Println("token", token, "is stale")
+			continue
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+		_ = response.Body.Close()
+	}
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	// Output:
+	// GET /lamp with token 8
+	// token 7 is stale
 }

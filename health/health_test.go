@@ -160,7 +160,27 @@ func TestTheReportHasTheStatusOfTheWorstElection(t *testing.T) {
 
 func TestAMonitorWithoutElectionsIsHealthyAndSendsNothing(t *testing.T) {
 	pool, _ := newMock(t)
-	wants(t, watch(t, pool, nil), 200, `{"status":"healthy","elections":[]}`)
+	m := watch(t, pool, nil)
+	if err := m.Add(); err != nil { // it has none yet
+		t.Fatal(err)
+	}
+	wants(t, m, 200, `{"status":"healthy","elections":[]}`)
+}
+
+// It would answer 200 for ever.
+func TestAMonitorToWhichNothingWasAddedIsNotReady(t *testing.T) {
+	pool, _ := newMock(t)
+	m, err := health.New(pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := elector.New(pool, "orders", elector.WithHooks(m)); err != nil { // alone it says nothing of the election
+		t.Fatal(err)
+	}
+	const forgotten = `{"status":"unhealthy","why":"no elector was added: call Monitor.Add","elections":[]}`
+	wants(t, m, 503, forgotten)
+	wants(t, m.Readiness(), 503, forgotten)
+	wants(t, m.Liveness(), 200) // a restart would not help
 }
 
 func who(election string) hooks.Origin {
@@ -350,7 +370,7 @@ func TestAnInvalidArgumentIsAnErrorAtOnce(t *testing.T) {
 		"no option":           func() error { _, err := health.New(pool, nil); return err },
 		"no elector":          func() error { return watch(t, pool, nil).Add(nil) },
 	} {
-		if err := make(); !errors.Is(err, health.ErrConfig) {
+		if err := make(); !errors.Is(err, elector.ErrConfig) {
 			t.Errorf("%s: got %v, want ErrConfig", name, err)
 		}
 	}

@@ -63,9 +63,6 @@ import (
 	"github.com/pgelector/pgelector/internal/pooled"
 )
 
-// ErrConfig is returned by New and Add if an argument is invalid.
-var ErrConfig = errors.New("health: invalid configuration")
-
 // A Monitor reports the health of the elections added to it. It is an http.Handler, and
 // a hook of their electors, which Add makes it. Its methods may be called from any
 // goroutine.
@@ -77,6 +74,7 @@ type Monitor struct {
 
 	mu       sync.Mutex
 	electors []*elector.Elector
+	told     bool                        // Add was called
 	unhook   map[*elector.Elector]func() // what Add has added to their hooks
 	changes  int                         // how often electors changed
 	overrun  map[task]hooks.Failure      // work that overran its term, and hooks; they may have returned since
@@ -100,7 +98,7 @@ type Option func(*Monitor) error
 func WithTimeout(d time.Duration) Option {
 	return func(m *Monitor) error {
 		if d < 10*time.Millisecond || d > time.Minute {
-			return fmt.Errorf("%w: WithTimeout(%v): want 10ms to 1m", ErrConfig, d)
+			return fmt.Errorf("%w: WithTimeout(%v): want 10ms to 1m", elector.ErrConfig, d)
 		}
 		m.timeout = d
 		return nil
@@ -112,7 +110,7 @@ func WithTimeout(d time.Duration) Option {
 func WithCache(d time.Duration) Option {
 	return func(m *Monitor) error {
 		if d < 0 || d > time.Minute {
-			return fmt.Errorf("%w: WithCache(%v): want 0 to 1m", ErrConfig, d)
+			return fmt.Errorf("%w: WithCache(%v): want 0 to 1m", elector.ErrConfig, d)
 		}
 		m.cache = d
 		return nil
@@ -125,7 +123,7 @@ func WithCache(d time.Duration) Option {
 func WithDegradedCode(code int) Option {
 	return func(m *Monitor) error {
 		if code < 200 || code > 599 {
-			return fmt.Errorf("%w: WithDegradedCode(%d): want 200 to 599", ErrConfig, code)
+			return fmt.Errorf("%w: WithDegradedCode(%d): want 200 to 599", elector.ErrConfig, code)
 		}
 		m.degradedCode = code
 		return nil
@@ -135,16 +133,16 @@ func WithDegradedCode(code int) Option {
 // New returns a Monitor that asks through pool who leads. Any pool of the elections'
 // database will do, also one through a pooler; a standby is unhealthy. Elections of several databases need a
 // Monitor each. New does not connect. If pool or an option is nil, or an option is out of
-// bounds, the error wraps ErrConfig.
+// bounds, the error wraps elector.ErrConfig.
 func New(pool *sql.DB, opts ...Option) (*Monitor, error) {
 	if pool == nil {
-		return nil, fmt.Errorf("%w: the pool is nil: pass the *sql.DB of the elections", ErrConfig)
+		return nil, fmt.Errorf("%w: the pool is nil: pass the *sql.DB of the elections", elector.ErrConfig)
 	}
 	m := &Monitor{pool: pool, timeout: time.Second, cache: time.Second, degradedCode: 200,
 		unhook: map[*elector.Elector]func(){}, overrun: map[task]hooks.Failure{}, gaveUp: map[hooks.Origin]error{}}
 	for i, opt := range opts {
 		if opt == nil {
-			return nil, fmt.Errorf("%w: option %d is nil", ErrConfig, i+1)
+			return nil, fmt.Errorf("%w: option %d is nil", elector.ErrConfig, i+1)
 		}
 		if err := opt(m); err != nil {
 			return nil, err
@@ -157,11 +155,14 @@ func New(pool *sql.DB, opts ...Option) (*Monitor, error) {
 // candidates (elector.WithHealth). It makes the Monitor a hook of each elector
 // (elector.Elector.AddHooks), to learn of work that overruns its term; it does no harm if
 // elector.WithHooks has done so before. It ignores electors that were added already. If an
-// elector is nil, Add adds none and returns an error that wraps ErrConfig.
+// elector is nil, Add adds none and returns an error that wraps elector.ErrConfig.
+//
+// Until the first call of Add the Monitor's report is [Unhealthy]: a program that forgets the
+// call is not ready. One that has no elector yet calls Add without any.
 func (m *Monitor) Add(electors ...*elector.Elector) error {
 	for i, e := range electors {
 		if e == nil {
-			return fmt.Errorf("%w: elector %d is nil", ErrConfig, i+1)
+			return fmt.Errorf("%w: elector %d is nil", elector.ErrConfig, i+1)
 		}
 	}
 	m.mu.Lock()
@@ -172,10 +173,11 @@ func (m *Monitor) Add(electors ...*elector.Elector) error {
 		}
 		remove, err := e.AddHooks(m)
 		if err != nil {
-			return fmt.Errorf("%w: %w", ErrConfig, err)
+			return err
 		}
 		m.electors, m.unhook[e] = append(m.electors, e), remove
 	}
+	m.told = true
 	m.changed()
 	return nil
 }
@@ -204,10 +206,11 @@ func (m *Monitor) changed() {
 	m.known = nil
 }
 
-func (m *Monitor) all() []*elector.Elector {
+// all returns the electors, and whether Add was called.
+func (m *Monitor) all() (electors []*elector.Elector, told bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.Clone(m.electors)
+	return slices.Clone(m.electors), m.told
 }
 
 // A task is the work of a candidate, or its hooks.

@@ -26,8 +26,9 @@ const (
 
 // Report is the answer of the handlers.
 type Report struct {
-	Status    Status     `json:"status"`    // the worst of the elections; healthy if there are none
-	Elections []Election `json:"elections"` // the elections that this process leads come first
+	Status    Status     `json:"status"`        // the worst of the elections; healthy if there are none
+	Why       string     `json:"why,omitempty"` // why the status is unhealthy although no election is
+	Elections []Election `json:"elections"`     // the elections that this process leads come first
 }
 
 // Election is one election as this process sees it.
@@ -47,8 +48,12 @@ type Election struct {
 // ctx ends first, the elections that this process follows are unhealthy.
 func (m *Monitor) Check(ctx context.Context) Report {
 	r := Report{Status: Healthy, Elections: []Election{}}
+	electors, told := m.all()
+	if !told {
+		r.Status, r.Why = Unhealthy, "no elector was added: call Monitor.Add"
+	}
 	var followed []*elector.Elector
-	for _, e := range m.all() {
+	for _, e := range electors {
 		if e.IsLeader() {
 			r.add(m.judge(e, Election{Status: Healthy, Leading: true, Leader: e.CandidateID()}))
 		} else {

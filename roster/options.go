@@ -7,10 +7,12 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/pgelector/pgelector/elector"
 )
 
 // Option is an option of New. If an argument is invalid, New returns an error that wraps
-// ErrConfig and names the bound.
+// elector.ErrConfig and names the bound.
 type Option func(*config) error
 
 type config struct {
@@ -124,10 +126,10 @@ func configure(opts []Option) (config, error) {
 		age: defaultAge, keep: defaultKeep}
 	for i, opt := range opts {
 		if opt == nil {
-			return c, fmt.Errorf("%w: option %d is nil", ErrConfig, i+1)
+			return c, fmt.Errorf("%w: option %d is nil", elector.ErrConfig, i+1)
 		}
 		if err := opt(&c); err != nil {
-			return c, fmt.Errorf("%w: %w", ErrConfig, err)
+			return c, fmt.Errorf("%w: %w", elector.ErrConfig, err)
 		}
 	}
 	return c, nil

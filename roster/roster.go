@@ -23,8 +23,8 @@
 // A [Roster] is a hook for any number of electors. It never makes an elector wait: one
 // goroutine does all the writing. A Roster that is nobody's hook only reads.
 //
-// The roster publishes a candidate at its first event, when it is elected, and once per
-// publish interval: one statement for all candidates, about 200 bytes of WAL for each,
+// The roster publishes a candidate at its first event, when it is elected, when it becomes
+// healthy or unhealthy ([Roster.Add]), and once per publish interval: one statement for all candidates, about 200 bytes of WAL for each,
 // with an asynchronous commit. A candidate is [Live] for three intervals after a publication,
 // then [Silent]: it was killed, or cannot reach the database. It has [Left] if its Roster
 // was closed, or if its elector has stopped and reported nothing for some intervals.
@@ -99,10 +99,10 @@ const silentAfter = 3
 // New returns a roster on the caller's pool: the elector's, or another of the same
 // database. New neither connects nor starts a goroutine; the roster does not close the
 // pool. Each read or write borrows one connection. If an argument or option is invalid,
-// the error wraps ErrConfig.
+// the error wraps elector.ErrConfig.
 func New(pool *sql.DB, opts ...Option) (*Roster, error) {
 	if pool == nil {
-		return nil, fmt.Errorf("%w: the pool is nil: pass the *sql.DB of your PostgreSQL", ErrConfig)
+		return nil, fmt.Errorf("%w: the pool is nil: pass the *sql.DB of your PostgreSQL", elector.ErrConfig)
 	}
 	c, err := configure(opts)
 	if err != nil {
@@ -118,11 +118,11 @@ func New(pool *sql.DB, opts ...Option) (*Roster, error) {
 
 // SetMetadata replaces the metadata that the candidates publish, and publishes it at once.
 // A leader can announce a value with it. The bounds are those of WithMetadata; beyond them
-// the error wraps ErrConfig.
+// the error wraps elector.ErrConfig.
 func (r *Roster) SetMetadata(metadata map[string]string) error {
 	text, err := encodeMetadata(metadata)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrConfig, err)
+		return fmt.Errorf("%w: %w", elector.ErrConfig, err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -172,12 +172,9 @@ func (r *Roster) Close(ctx context.Context) error {
 	return nil
 }
 
-// Every error that this package returns or reports wraps one of these, or the cause of a
-// context that ended, or the driver's error.
+// Every error that this package returns or reports wraps one of these, elector.ErrConfig (an
+// argument or option is invalid), the cause of a context that ended, or the driver's error.
 var (
-	// ErrConfig is returned if an argument or an option is invalid.
-	ErrConfig = errors.New("roster: invalid configuration")
-
 	// ErrNotMigrated is returned if the tables do not exist or are too old.
 	ErrNotMigrated = errors.New("roster: the tables are missing or too old: call Migrate, or start pgelector lead --roster once, as a role that may CREATE on the database")
 

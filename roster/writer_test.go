@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/DATA-DOG/go-sqlmock"
+	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 	"go.uber.org/goleak"
 )
@@ -329,21 +330,21 @@ func TestABadArgumentIsAnErrorThatNamesIt(t *testing.T) {
 		"WithOnError":                                               WithOnError(nil),
 		"option 1 is nil":                                           nil,
 	} {
-		if _, err := New(pool, opt); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
-			t.Errorf("got error %v, want one that wraps ErrConfig and has %q", err, want)
+		if _, err := New(pool, opt); !errors.Is(err, elector.ErrConfig) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got error %v, want one that wraps elector.ErrConfig and has %q", err, want)
 		}
 	}
-	if _, err := New(nil); !errors.Is(err, ErrConfig) {
+	if _, err := New(nil); !errors.Is(err, elector.ErrConfig) {
 		t.Errorf("a nil pool: got error %v", err)
 	}
 	r, err := New(pool, WithSchema(strings.Repeat("x", 63)), WithMetadata(nil), WithPublishInterval(time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Add(nil); !errors.Is(err, ErrConfig) {
+	if err := r.Add(nil); !errors.Is(err, elector.ErrConfig) {
 		t.Errorf("Add of a nil elector: got error %v", err)
 	}
-	if err := r.SetMetadata(map[string]string{"a": "\x00"}); !errors.Is(err, ErrConfig) {
+	if err := r.SetMetadata(map[string]string{"a": "\x00"}); !errors.Is(err, elector.ErrConfig) {
 		t.Errorf("SetMetadata: got error %v", err)
 	}
 }

@@ -38,3 +38,38 @@ func ExampleRun() {
 	fmt.Println(errors.Is(err, context.Canceled))
 	// Output: true
 }
+
+// An operator asks who leads which shard.
+func ExampleSpread() {
+	server := electortest.NewServer()
+	defer server.Close()
+	pool := server.Open()
+	defer pool.Close()
+
+	regions, err := shard.NewSet("eu", "us")
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var led sync.WaitGroup
+	led.Add(2)
+	done := make(chan error)
+	go func() {
+		done <- shard.Run(ctx, pool, "billing", regions, func(ctx context.Context, _ string, _ *elector.Term) error {
+			led.Done()
+			<-ctx.Done()
+			return nil
+		}, shard.WithSession(elector.WithCandidateID("web-1")))
+	}()
+	led.Wait()
+	members, free, err := shard.Spread(ctx, pool, "billing", []string{"eu", "us", "asia"})
+	for _, m := range members {
+		fmt.Println(m.CandidateID, "leads", m.Shards)
+	}
+	fmt.Println("nobody leads", free, err)
+	stop()
+	<-done
+	// Output:
+	// web-1 leads [eu us]
+	// nobody leads [asia] <nil>
+}

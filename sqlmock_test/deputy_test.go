@@ -29,9 +29,9 @@ var (
 // A scriptedDeputy has the statements of a deputy that is granted the lock at the first
 // opportunity.
 type scriptedDeputy struct {
-	standby elector.Standby
-	sit     []statement // takes the seat
-	lead    []statement // from then on
+	takeover elector.Takeover
+	sit      []statement // takes the seat
+	lead     []statement // from then on
 }
 
 var deputies = map[string]scriptedDeputy{
@@ -46,7 +46,7 @@ func (d scriptedDeputy) all() []statement { return slices.Concat(d.sit, d.lead) 
 // looksMeanwhile reports whether the deputy checks which server the pool reaches while the answer
 // to the statement is late.
 func (d scriptedDeputy) looksMeanwhile(i int, f fault) bool {
-	return d.standby == elector.Wait && i >= len(d.sit) && f.after > 0
+	return d.takeover == elector.Wait && i >= len(d.sit) && f.after > 0
 }
 
 func expectAll(mock sqlmock.Sqlmock, all []statement) {
@@ -66,7 +66,7 @@ func TestAnyFaultOfADeputyFailsItsAttempt(t *testing.T) {
 				}
 				bubble(t, name+"/"+s.name+"/"+f.name, func(t *testing.T) {
 					pool, mock := newMock(t)
-					e, rec := newElector(t, pool, elector.WithStandby(d.standby), elector.WithHooks(hooks.Funcs{
+					e, rec := newElector(t, pool, elector.WithTakeover(d.takeover), elector.WithHooks(hooks.Funcs{
 						Campaign: func(_ context.Context, c hooks.Campaign) { // before the pause
 							if n := pool.Stats().InUse; c.Outcome == hooks.Failed && n != 1 {
 								t.Errorf("%d connections are in use after the failure", n)
@@ -124,7 +124,7 @@ func TestASlowAnswerToADeputyIsNoFault(t *testing.T) {
 				}
 				expectAll(mock, d.all()[i+1:])
 				expectResign(mock)
-				e, rec := newElector(t, pool, elector.WithStandby(d.standby))
+				e, rec := newElector(t, pool, elector.WithTakeover(d.takeover))
 				resign(t, campaign(t, e))
 				wantFailures(t, rec)
 			})
@@ -157,7 +157,7 @@ func TestTheValidityOfADeputyBeginsWithItsLastStatement(t *testing.T) {
 		}
 		expectAll(mock, deputies["asks"].lead)
 		expectResign(mock)
-		e, rec := newElector(t, pool, elector.WithStandby(elector.Deputy), askEachSecond)
+		e, rec := newElector(t, pool, elector.WithTakeover(elector.Deputy), askEachSecond)
 		start := time.Now()
 		term := campaign(t, e)
 		wantTook(t, start, 11*time.Second)
@@ -186,7 +186,7 @@ func TestADeputyWhosePoolFailsGoesOn(t *testing.T) {
 			query(mock, "TryAsDeputy").WillReturnRows(row(true, sessionPID))
 			granted.expect(mock, fault{})
 			expectResign(mock)
-			e, rec := newElector(t, pool, elector.WithStandby(elector.Deputy), askEachSecond)
+			e, rec := newElector(t, pool, elector.WithTakeover(elector.Deputy), askEachSecond)
 			resign(t, campaign(t, e))
 			wantFailures(t, rec)
 		})
@@ -208,7 +208,7 @@ func TestADeputyReportsThatItCannotAskForAnOffer(t *testing.T) {
 			expectServerCheck(mock)
 			expectAll(mock, deputies["asks"].all())
 			expectResign(mock)
-			e, rec := newElector(t, pool, elector.WithStandby(elector.Deputy), askEachSecond)
+			e, rec := newElector(t, pool, elector.WithTakeover(elector.Deputy), askEachSecond)
 			resign(t, campaign(t, e))
 			wantFailures(t, rec, hooks.OpCampaign)
 			wantError(t, rec.Failures()[0].Err, f.err)
@@ -229,7 +229,7 @@ func TestADeputyHurriesAfterAFailure(t *testing.T) {
 			expectServerCheck(mock)
 			expectAll(mock, deputies["asks"].all())
 			expectResign(mock)
-			e, rec := newElector(t, pool, elector.WithStandby(elector.Deputy), askEachSecond, elector.WithBackoff(time.Minute, time.Minute))
+			e, rec := newElector(t, pool, elector.WithTakeover(elector.Deputy), askEachSecond, elector.WithBackoff(time.Minute, time.Minute))
 			resign(t, campaign(t, e))
 			for _, c := range rec.Campaigns() {
 				if c.Outcome == hooks.Failed && hurries != (c.Next < 350*time.Millisecond) {
@@ -256,7 +256,7 @@ func TestADeputyThatCannotWaitTries(t *testing.T) {
 		}
 		granted.expect(mock, fault{})
 		expectResign(mock)
-		e, rec := newElector(t, pool, elector.WithStandby(elector.Wait), askEachSecond)
+		e, rec := newElector(t, pool, elector.WithTakeover(elector.Wait), askEachSecond)
 		resign(t, campaign(t, e))
 		wantFailures(t, rec)
 	})
@@ -277,11 +277,11 @@ func TestADeputyWhoseLocksDoNotShowIsRefused(t *testing.T) {
 					expectAll(mock, d.sit[:len(d.sit)-2])
 					query(mock, "TrialLock").WillReturnRows(row(false))
 				}
-				standby := d.standby
+				takeover := d.takeover
 				if later {
-					standby = elector.Deputy
+					takeover = elector.Deputy
 				}
-				e, rec := newElector(t, pool, elector.WithStandby(standby))
+				e, rec := newElector(t, pool, elector.WithTakeover(takeover))
 				wantError(t, e.Run(patience(t), nil), elector.ErrUnsupportedServer)
 				wantFailures(t, rec, hooks.OpCampaign)
 			})
@@ -299,7 +299,7 @@ func TestADeputyDoesNotWaitOnAStandby(t *testing.T) {
 		expectServerCheck(mock)
 		expectAll(mock, deputies["waits"].all())
 		expectResign(mock)
-		e, rec := newElector(t, pool, elector.WithStandby(elector.Wait))
+		e, rec := newElector(t, pool, elector.WithTakeover(elector.Wait))
 		resign(t, campaign(t, e))
 		wantFailures(t, rec, hooks.OpCampaign)
 		wantError(t, rec.Failures()[0].Err, elector.ErrServerReadOnly)
@@ -319,7 +319,7 @@ func TestADeputyThatIsMovedByAPoolerIsNotElected(t *testing.T) {
 				expectEviction(mock, sessionPID+1, orders)
 			}
 			expectEviction(mock, sessionPID, orders)
-			e, rec := newElector(t, pool, elector.WithStandby(elector.Deputy), elector.WithMaxAttempts(1))
+			e, rec := newElector(t, pool, elector.WithTakeover(elector.Deputy), elector.WithMaxAttempts(1))
 			wantError(t, e.Run(patience(t), nil), elector.ErrSessionPooled, elector.ErrGaveUp)
 			if n := len(rec.Elected()); n > 0 {
 				t.Errorf("elected %d times", n)
@@ -346,7 +346,7 @@ func TestAWaitingDeputyThatIsMovedByAPoolerIsNotElected(t *testing.T) {
 			expectServerCheck(mock)
 			expect(mock)
 			expectEviction(mock, sessionPID, orders)
-			e, _ := newElector(t, pool, elector.WithStandby(elector.Wait), elector.WithMaxAttempts(1))
+			e, _ := newElector(t, pool, elector.WithTakeover(elector.Wait), elector.WithMaxAttempts(1))
 			wantError(t, e.Run(patience(t), nil), elector.ErrSessionPooled, elector.ErrGaveUp)
 		})
 	}
@@ -362,7 +362,7 @@ func TestAHookBetweenTwoIntervalsOfADeputy(t *testing.T) {
 			expectAll(mock, deputies["asks"].sit)
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
-			e, rec := newElector(t, pool, elector.WithStandby(elector.Deputy), elector.WithHooks(hooks.Funcs{
+			e, rec := newElector(t, pool, elector.WithTakeover(elector.Deputy), elector.WithHooks(hooks.Funcs{
 				Campaign: func(_ context.Context, c hooks.Campaign) {
 					switch {
 					case ends:
@@ -404,7 +404,7 @@ func TestALeaderLetsAWaitingDeputyGoFirst(t *testing.T) {
 			if c.graceful {
 				query(mock, "Unlock").WillReturnRows(row(true)).WillReturnError(c.err)
 			}
-			e, _ := newElector(t, pool, elector.WithStandby(elector.Wait), elector.WithGracefulRelease(c.graceful))
+			e, _ := newElector(t, pool, elector.WithTakeover(elector.Wait), elector.WithGracefulRelease(c.graceful))
 			ctx := within(t, time.Second)
 			start := time.Now()
 			wantError(t, e.Run(ctx, nil), context.DeadlineExceeded)

@@ -85,7 +85,7 @@ var partOf = sqlmock.QueryMatcherFunc(func(part, statement string) error {
 func newElector(t *testing.T, pool *sql.DB, opts ...elector.Option) (*elector.Elector, *hookstest.Recorder) {
 	t.Helper()
 	rec := hookstest.NewRecorder()
-	opts = append([]elector.Option{elector.WithCandidateID("web-1"), elector.WithHooks(rec), elector.WithScope(elector.SessionScope), elector.WithReadOnlyTimeout(0), elector.WithStandby(elector.Poll)}, opts...)
+	opts = append([]elector.Option{elector.WithCandidateID("web-1"), elector.WithHooks(rec), elector.WithScope(elector.SessionScope), elector.WithReadOnlyTimeout(0), elector.WithTakeover(elector.Poll)}, opts...)
 	e, err := elector.New(pool, "orders", opts...)
 	if err != nil {
 		t.Fatal(err)

@@ -296,7 +296,7 @@ func TestADeputyTriesWhenANotificationReportsThatTheLockIsFree(t *testing.T) {
 		granted.expect(mock, fault{})
 		expectNotify(mock, fmt.Sprint("led ", orders))
 		expectNotifyingResign(mock)
-		e, _ := newElector(t, pool, elector.WithNotifier(&notifier), elector.WithStandby(elector.Deputy), elector.WithDeputyInterval(2*time.Second))
+		e, _ := newElector(t, pool, elector.WithNotifier(&notifier), elector.WithTakeover(elector.Deputy), elector.WithDeputyInterval(2*time.Second))
 		time.AfterFunc(500*time.Millisecond, func() {
 			for range 100 {
 				notifier.notify(free(orders))
@@ -333,7 +333,7 @@ func TestADeputyHearsOfMoreThanFourNotificationsInACampaign(t *testing.T) {
 		granted.expect(mock, fault{})
 		expectNotify(mock, fmt.Sprint("led ", orders))
 		expectNotifyingResign(mock)
-		e, _ := newElector(t, pool, elector.WithNotifier(&notifier), elector.WithStandby(elector.Deputy), elector.WithDeputyInterval(2*time.Second))
+		e, _ := newElector(t, pool, elector.WithNotifier(&notifier), elector.WithTakeover(elector.Deputy), elector.WithDeputyInterval(2*time.Second))
 		start := time.Now()
 		for i := range time.Duration(heard + 1) {
 			time.AfterFunc(500*time.Millisecond+i*2*time.Second, func() { notifier.notify(free(orders)) })
@@ -350,7 +350,7 @@ func TestAStormOfNotificationsCostsASessionFourBatchesInARetryInterval(t *testin
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
 		var notifier manualNotifier
-		s, err := elector.NewSession(pool, elector.WithStandby(elector.Poll), elector.WithRetryInterval(time.Minute), elector.WithLease(10*time.Minute), elector.WithHeartbeatInterval(3*time.Minute))
+		s, err := elector.NewSession(pool, elector.WithTakeover(elector.Poll), elector.WithRetryInterval(time.Minute), elector.WithLease(10*time.Minute), elector.WithHeartbeatInterval(3*time.Minute))
 		wantError(t, err)
 		e, err := s.Elector("orders", elector.WithNotifier(&notifier))
 		wantError(t, err)

@@ -44,7 +44,7 @@ func newManyOn(t *testing.T, pool *sql.DB, mock sqlmock.Sqlmock, n int64, opts .
 	m := &many{pool: pool, mock: mock, rec: hookstest.NewRecorder()}
 	var err error
 	// No heartbeat comes while these tests count statements.
-	m.Session, err = elector.NewSession(pool, append([]elector.SessionOption{elector.WithCandidateID("web-1"), elector.WithStandby(elector.Poll),
+	m.Session, err = elector.NewSession(pool, append([]elector.SessionOption{elector.WithCandidateID("web-1"), elector.WithTakeover(elector.Poll),
 		elector.WithHeartbeatInterval(3500 * time.Millisecond),
 		elector.WithHooks(hooks.Funcs{Elected: m.rec.OnElected, Demoted: m.rec.OnDemoted, Error: m.rec.OnError, Campaign: m.rec.OnCampaign})}, opts...)...)
 	wantError(t, err)
@@ -404,7 +404,7 @@ func (m *many) campaigns(t *testing.T) []*elector.Term {
 func TestTheLocksOfTheLargestSessionAreAskedForUntilTheServerHasFreedThem(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		const look = 100 * time.Millisecond
-		m := newMany(t, 4, elector.WithStandby(elector.Deputy), elector.WithDeputyInterval(look), elector.WithRetryInterval(3*time.Second))
+		m := newMany(t, 4, elector.WithTakeover(elector.Deputy), elector.WithDeputyInterval(look), elector.WithRetryInterval(3*time.Second))
 		m.opened()
 		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "busy", sessionPID), values(int64(2), "busy", sessionPID), values(int64(3), "busy", sessionPID), values(int64(4), "busy", sessionPID)))
 		query(m.mock, "LargestHolder").WillReturnRows(row(300, "web-2"))
@@ -433,7 +433,7 @@ func TestTheLocksOfTheLargestSessionAreAskedForUntilTheServerHasFreedThem(t *tes
 func TestALargestSessionThatCannotBeWatchedIsFollowedByOneBatchSoon(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		const look = 100 * time.Millisecond
-		m := newMany(t, 1, elector.WithStandby(elector.Deputy), elector.WithDeputyInterval(look), elector.WithRetryInterval(3*time.Second))
+		m := newMany(t, 1, elector.WithTakeover(elector.Deputy), elector.WithDeputyInterval(look), elector.WithRetryInterval(3*time.Second))
 		m.opened()
 		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "busy", sessionPID)))
 		query(m.mock, "LargestHolder").WillReturnRows(row(300, "web-2"))

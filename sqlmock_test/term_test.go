@@ -595,7 +595,7 @@ func TestALockIsFreedIfAPreparedStatementShowsThatAPoolerHasMovedItsSession(t *t
 			unlock.expect(mock, missing)
 			unlock.expect(mock, missing) // asked again
 			expectEviction(mock, sessionPID, orders)
-			e, _ := newElector(t, pool, elector.WithStandby(elector.Wait))
+			e, _ := newElector(t, pool, elector.WithTakeover(elector.Wait))
 			term := campaign(t, e)
 			time.Sleep(time.Second)
 			wantError(t, term.Resign(t.Context()), elector.ErrSessionLost, elector.ErrSessionPooled)

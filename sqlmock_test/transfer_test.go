@@ -198,7 +198,7 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 		expectPlace(mock, 1)
 		expectUnlockTo(mock, true)
 		expectWithdrawal(mock)
-		e, _ := newElector(t, pool, elector.WithStandby(elector.Wait))
+		e, _ := newElector(t, pool, elector.WithTakeover(elector.Wait))
 		term := campaign(t, e)
 		time.Sleep(time.Second)
 		start := time.Now()

@@ -14,10 +14,10 @@ import (
 
 var scopes = map[string]elector.Scope{"auto": elector.Auto, "session": elector.SessionScope, "transaction": elector.TransactionScope}
 
-var standbys = map[string]elector.Standby{"deputy": elector.Deputy, "wait": elector.Wait, "poll": elector.Poll}
+var takeovers = map[string]elector.Takeover{"deputy": elector.Deputy, "wait": elector.Wait, "poll": elector.Poll}
 
 // electionFlags are those of the commands that may lead, besides those that set the config.
-type electionFlags struct{ standby, scope string }
+type electionFlags struct{ takeover, scope string }
 
 func (e *electionFlags) add(cmd *cobra.Command, c *runner.Config) {
 	flags := cmd.Flags()
@@ -29,23 +29,23 @@ func (e *electionFlags) add(cmd *cobra.Command, c *runner.Config) {
 	flags.IntVar(&c.MaxAttempts, "max-attempts", 0, "give up after this many failed attempts in a row; 0: never")
 	flags.DurationVar(&c.ReadOnlyTimeout, "read-only-timeout", time.Minute, "how long to wait at the start for a standby to become a primary")
 	flags.IntVar(&c.TokenEpoch, "token-epoch", 0, "added to the timeline in the fencing token, so that tokens still rise after a pg_upgrade")
-	flags.StringVar(&e.standby, "standby", "", "while another leads: deputy: become the deputy, if nobody is, which tries often; wait: the deputy waits in the server, and leads within milliseconds; poll: never become the deputy; default: deputy, with transaction scope poll")
+	flags.StringVar(&e.takeover, "takeover", "", "while another leads: deputy: become the deputy, if nobody is, which tries often; wait: the deputy waits in the server, and leads within milliseconds; poll: never become the deputy; default: deputy, with transaction scope poll")
 	flags.StringVar(&e.scope, "scope", "auto", "hold the lock until the end of the session, or inside a transaction, as through a transaction pooler; auto: session, unless a transaction pooler is found")
 	flags.DurationVar(&c.DeputyInterval, "deputy-interval", 0, "how often the deputy tries; default: 100ms, at most the heartbeat interval")
 	flags.DurationVar(&c.Synchronous, "synchronous-standby", 0, "with synchronous replication: the longest lease of all candidates; every candidate must set this; 0: off")
 	flags.StringVar(&c.HTTP, "http", "", "serve /healthz, /readyz, /leader and /metrics on this address, such as :8080")
 	flags.StringVar(&c.Roster, "roster", "", "publish this candidate in the roster in this schema, such as pgelector: the dashboard then shows it, also while another leads")
-	choices(cmd, "standby", "deputy", "wait", "poll")
+	choices(cmd, "takeover", "deputy", "wait", "poll")
 	choices(cmd, "scope", "auto", "session", "transaction")
 }
 
 // candidate checks the flags, finds the database, and starts the log.
 func (a *app) candidate(c *runner.Config, e electionFlags) (err error) {
 	var known bool
-	if c.Standby, known = standbys[e.standby]; !known && e.standby != "" {
-		return exit.Usagef("--standby %q: want deputy, wait or poll", e.standby)
+	if c.Takeover, known = takeovers[e.takeover]; !known && e.takeover != "" {
+		return exit.Usagef("--takeover %q: want deputy, wait or poll", e.takeover)
 	}
-	c.StandbyChosen = known
+	c.TakeoverChosen = known
 	if c.Scope, known = scopes[e.scope]; !known {
 		return exit.Usagef("--scope %q: want auto, session or transaction", e.scope)
 	}

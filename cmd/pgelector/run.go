@@ -176,7 +176,7 @@ func checkRun(c *runner.Config, flags *pflag.FlagSet) error {
 }
 
 func checkGroup(c *runner.Config, flags *pflag.FlagSet) error {
-	f := given(flags, "election", "once", "if-free", "hold", "roster", "standby", "deputy-interval", "synchronous-standby")
+	f := given(flags, "election", "once", "if-free", "hold", "roster", "takeover", "deputy-interval", "synchronous-standby")
 	if f == "" && flags.Lookup("scope").Value.String() == "transaction" {
 		f = given(flags, "scope") + " transaction"
 	}

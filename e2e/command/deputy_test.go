@@ -73,8 +73,8 @@ func pasted(t *testing.T, dsn, election string) (answer []string) {
 // The leader holds a seat as well. A polling candidate holds none.
 func TestTheDeputyShowsEverywhere(t *testing.T) {
 	t.Parallel()
-	for _, standby := range []string{"deputy", "wait"} {
-		t.Run(standby, func(t *testing.T) {
+	for _, takeover := range []string{"deputy", "wait"} {
+		t.Run(takeover, func(t *testing.T) {
 			t.Parallel()
 			dsn, address := database(t), freeAddress(t)
 			people := launch(t, at(dsn), "watch", "billing", "--interval", "20ms")
@@ -103,12 +103,12 @@ func TestTheDeputyShowsEverywhere(t *testing.T) {
 			changes("vacant", "nobody leads")
 			leading := lead(t, dsn, "billing", "first")
 			changes("leads", "first leads")
-			polling := follow(t, dsn, "billing", "polls", "--standby", "poll", "--retry", "1h") // so that the deputy is elected
+			polling := follow(t, dsn, "billing", "polls", "--takeover", "poll", "--retry", "1h") // so that the deputy is elected
 			polling.logs(t, "leader changed")
 			if s := standingOf(t, dsn, "billing", "pgx"); s.Leader == nil || s.Leader.Candidate != "first" || s.Deputy != nil {
 				t.Errorf("without a deputy: %+v", s)
 			}
-			following := follow(t, dsn, "billing", "second", "--standby", standby, "--deputy-interval", "20ms", "--http", address)
+			following := follow(t, dsn, "billing", "second", "--takeover", takeover, "--deputy-interval", "20ms", "--http", address)
 			following.logs(t, "became deputy")
 			changes("deputy", "second is the deputy")
 			for _, driver := range []string{"pgx", "pq"} {
@@ -121,7 +121,7 @@ func TestTheDeputyShowsEverywhere(t *testing.T) {
 				t.Errorf("in psql: %q", answer)
 			}
 			invoke(t, at(dsn), "status", "billing").want(t, 0, "first", "leads", "second", "deputy")
-			if standby == "wait" { // its waits are short
+			if takeover == "wait" { // its waits are short
 				eventually(t, "the deputy waits", func() bool {
 					s := standingOf(t, dsn, "billing", "pgx")
 					return s.Deputy != nil && s.Deputy.WaitingSince != nil

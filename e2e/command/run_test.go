@@ -244,13 +244,13 @@ func TestRunRunsTheCommandAgainUntilItIsStopped(t *testing.T) {
 
 func TestRunWaitsUntilTheElectionIsFree(t *testing.T) {
 	t.Parallel()
-	for _, standby := range []string{"deputy", "poll", "wait"} {
-		release := occupy(t, shared.Get(t).DSN(), name(t)+standby)
-		r := run(t, name(t)+standby, "--standby", standby, "--", "echo", "ran")
-		if standby != "wait" {
+	for _, takeover := range []string{"deputy", "poll", "wait"} {
+		release := occupy(t, shared.Get(t).DSN(), name(t)+takeover)
+		r := run(t, name(t)+takeover, "--takeover", takeover, "--", "echo", "ran")
+		if takeover != "wait" {
 			r.logs(t, "leader changed")
 		} else {
-			waits(t, name(t)+standby)
+			waits(t, name(t)+takeover)
 		}
 		select {
 		case line := <-r.lines:
@@ -331,7 +331,7 @@ func TestIfFreeLeavesWhileAnotherLeads(t *testing.T) {
 		{"--if-free", exit.OK},
 		{"--if-free --if-free-exit-code 75", 75},
 		{"--if-free --wait 5s", exit.OK},
-		{"--if-free --wait 5s --if-free-exit-code 11 --standby wait", 11},
+		{"--if-free --wait 5s --if-free-exit-code 11 --takeover wait", 11},
 	} {
 		args := append(quick(name(t), strings.Fields(tt.flags)...), "--", "echo", "ran")
 		r := invoke(t, at(shared.Get(t).DSN()), args...)

@@ -338,7 +338,7 @@ func TestRunAndWatchSurviveAnOutageOfTheDatabase(t *testing.T) {
 // subcommands are the subcommands that query the server.
 var subcommands = map[string]func(t *testing.T, env []string, driver string){
 	"run": func(t *testing.T, env []string, driver string) {
-		for _, how := range [][]string{nil, {"--standby", "wait"}, {"--if-free"}} {
+		for _, how := range [][]string{nil, {"--takeover", "wait"}, {"--if-free"}} {
 			r := launch(t, env, quick("orders", append(append(how, "--driver", driver), sh("echo ready; sleep 0.5")...)...)...)
 			r.says(t, "ready")
 			r.ends(t, exit.OK)
@@ -355,6 +355,7 @@ var subcommands = map[string]func(t *testing.T, env []string, driver string){
 	"status": func(t *testing.T, env []string, driver string) {
 		invoke(t, env, "status", "--driver", driver).want(t, exit.OK, "leads")
 		invoke(t, env, "status", "--driver", driver, "--json", "billing").want(t, exit.OK, "session_since")
+		invoke(t, env, "status", "--driver", driver, "--roster", "pgelector").want(t, exit.OK, "billing")
 	},
 	"watch": func(t *testing.T, env []string, driver string) {
 		w := launch(t, env, "watch", "billing", "--interval", "20ms", "--driver", driver)
@@ -501,9 +502,9 @@ func TestTheCommandsWorkThroughATransactionPooler(t *testing.T) {
 			t.Logf("pgbouncer's log: %v\n%s", err, said[max(0, len(said)-3000):])
 		}
 	})
-	const deputy, poll = "elections: 7; server connections in session scope with the standby deputy (the default) or wait: 14",
-		"server connections in transaction scope with the standby poll (the default there): 7"
-	const inside = "server connections in transaction scope with the standby deputy or wait: 14"
+	const deputy, poll = "elections: 7; server connections in session scope with the takeover deputy (the default) or wait: 14",
+		"server connections in transaction scope with the takeover poll (the default there): 7"
+	const inside = "server connections in transaction scope with the takeover deputy or wait: 14"
 	for driver, dsn := range map[string]string{"pgx": bouncer.DSN(pgcluster.WithParam("default_query_exec_mode", "exec")), "pq": bouncer.DSN()} {
 		invoke(t, at(dsn), "doctor", "--driver", driver, "--elections", "7").want(t, exit.OK, "in transaction mode", "won in transaction scope", deputy, poll, inside)
 		invoke(t, at(c.DSN()), "doctor", "--driver", driver, "--elections", "7").want(t, exit.OK, "ok    pooler           none", "won in session scope", deputy, poll)

@@ -100,7 +100,7 @@ func TestThePageOfModesHasTheConstants(t *testing.T) {
 // Each row names a figure of docs/observing.md, of its picture or of the page, and its constant.
 func TestTheRostersFiguresMatchTheConstants(t *testing.T) {
 	constants := constants(t, "../roster/options.go", "../roster/ledger.go", "../roster/roster.go", "../roster/look.go", "../roster/writer.go",
-		"../dashboard/dashboard.go", "../dashboard/watch.go", "../dashboard/view.go")
+		"../dashboard/options.go", "../dashboard/watch.go", "../dashboard/page.go", "../dashboard/text.go")
 	documents := read(t, "observing.md") + read(t, "pictures/roster.svg") + strings.ReplaceAll(read(t, "../dashboard/dashboard.go"), "//", "")
 	for _, c := range []struct{ says, name, value string }{
 		{"publish interval (15 s)", "defaultInterval", "15 * time.Second"},

@@ -25,6 +25,10 @@ var never = []struct{ text, because string }{
 	{"valid for %v of the lease", "the same"},
 	{"… waited=", "after a fast failover it reads as an outage: campaigned="},
 	{"; but for %s", "a claim that held names its exception itself"},
+	{"token is known to the leader only", "status said so at each call: its help says it once"},
+	{"hold nothing in the server, and do not show. The", "the same"},
+	{`"%d keys"`, "the fifth key of four shards is the member's seat: say so"},
+	{"Bars for six systems", "the picture has marks"},
 }
 
 // mayQuote are the pages that tell of the past.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 )
 
 func TestBlocksAreFoundWithTheirLanguageAndLine(t *testing.T) {
@@ -138,6 +139,40 @@ func TestThePackageCommentBeginsWithAnExample(t *testing.T) {
 		t.Errorf("this is no part of an example, or has more than 12 lines:\n%s", code)
 	}
 }
+
+// Who opens it wants the API. The repository's documents have the rest.
+func TestThePackageCommentIsShortAndNamesNoFunctionOfTheInside(t *testing.T) {
+	names, err := filepath.Glob(filepath.Join(root, "elector", "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside := map[string]bool{}
+	var comment string
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if filepath.Base(name) == "doc.go" {
+			comment = string(text)
+		}
+		for _, f := range insideFunc.FindAllSubmatch(text, -1) {
+			inside[string(f[1])] = true
+		}
+	}
+	const limit = 1200
+	words := slices.DeleteFunc(strings.Fields(comment), func(word string) bool { return !strings.ContainsFunc(word, unicode.IsLetter) }) // a diagram has strokes
+	if n := len(words); n > limit {
+		t.Errorf("elector/doc.go has %d words, want at most %d", n, limit)
+	}
+	for _, word := range regexp.MustCompile(`\b[a-z]+[A-Z]\w*\b`).FindAllString(comment, -1) {
+		if inside[word] {
+			t.Errorf("elector/doc.go names %s, which users do not see", word)
+		}
+	}
+}
+
+var insideFunc = regexp.MustCompile(`(?m)^func (?:\([^)]*\) )?([a-z]\w*)`)
 
 var packageClause = regexp.MustCompile(`(?m)^[ \t]*package [a-z]`)
 

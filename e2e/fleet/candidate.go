@@ -107,7 +107,7 @@ func (c *candidate) newElectors() (err error) {
 		for _, opt := range shared {
 			opts = append(opts, opt)
 		}
-		opts = append(opts, elector.WithStandby(c.Standby))
+		opts = append(opts, elector.WithTakeover(c.Takeover))
 		if c.Interval > 0 {
 			opts = append(opts, elector.WithDeputyInterval(c.Interval))
 		}

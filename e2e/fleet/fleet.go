@@ -278,13 +278,13 @@ type Seat struct {
 	By          string // driver name in database/sql
 	Route       Route
 	Session     bool
-	Standby     elector.Standby // not on a Session
-	Interval    time.Duration   // WithDeputyInterval; 0 means the default
-	Draws       bool            // each process draws its standby and deputy interval
-	Synchronous bool            // WithSynchronousStandby; not on a Session
-	Retry       time.Duration   // 0 means the constant Retry
-	Lease       time.Duration   // with the default heartbeat interval; 0 means the constants Lease and Heartbeat
-	Idle        bool            // as the leader it does nothing
+	Takeover    elector.Takeover // not on a Session
+	Interval    time.Duration    // WithDeputyInterval; 0 means the default
+	Draws       bool             // each process draws its takeover and deputy interval
+	Synchronous bool             // WithSynchronousStandby; not on a Session
+	Retry       time.Duration    // 0 means the constant Retry
+	Lease       time.Duration    // with the default heartbeat interval; 0 means the constants Lease and Heartbeat
+	Idle        bool             // as the leader it does nothing
 }
 
 // A Route names how a candidate reaches the server.
@@ -292,12 +292,12 @@ type Route string
 
 // String describes the seat, for the log and the picture.
 func (s Seat) String() string {
-	text := map[elector.Standby]string{elector.Deputy: "deputy", elector.Wait: "waits", elector.Poll: "polls"}[s.Standby]
+	text := map[elector.Takeover]string{elector.Deputy: "deputy", elector.Wait: "waits", elector.Poll: "polls"}[s.Takeover]
 	switch {
 	case s.Session:
 		text = "session"
 	case s.Draws:
-		text = "draws its standby"
+		text = "draws its takeover"
 	}
 	return s.DriverName() + ", " + text + ", " + string(s.Route)
 }
@@ -364,7 +364,7 @@ func (p spec) options() []elector.SessionOption {
 func (s Seat) draw(seed uint64, n int) Seat {
 	if s.Draws {
 		r := rand.New(rand.NewPCG(seed, uint64(n)<<8|uint64(s.ID[0])))
-		s.Standby = []elector.Standby{elector.Deputy, elector.Wait, elector.Poll}[r.IntN(3)]
+		s.Takeover = []elector.Takeover{elector.Deputy, elector.Wait, elector.Poll}[r.IntN(3)]
 		s.Interval = 10*time.Millisecond + time.Duration(r.Int64N(int64(Heartbeat-10*time.Millisecond)))
 	}
 	return s

@@ -60,7 +60,7 @@ func (k kind) seats() (all []fleet.Seat) {
 	for i, route := range []fleet.Route{multi, cutting, plain, front, behind} {
 		s := fleet.Seat{ID: string(rune('a' + i)), By: by, Route: route, Retry: retry, Lease: k.lease, Idle: k.idle}
 		if route == cutting || route == behind {
-			s.Standby = elector.Wait
+			s.Takeover = elector.Wait
 		}
 		all = append(all, s)
 	}

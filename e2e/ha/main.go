@@ -141,12 +141,12 @@ const (
 )
 
 var seats = []fleet.Seat{
-	{ID: "a", By: "pgx", Route: multi, Standby: elector.Poll},
+	{ID: "a", By: "pgx", Route: multi, Takeover: elector.Poll},
 	{ID: "b", By: "postgres", Route: multi},
-	{ID: "c", By: "pgx", Route: cutting, Standby: elector.Wait},
+	{ID: "c", By: "pgx", Route: cutting, Takeover: elector.Wait},
 	{ID: "d", By: "postgres", Route: plain},
 	{ID: "e", By: "pgx", Route: front, Session: true},
-	{ID: "f", By: "postgres", Route: behind, Standby: elector.Wait},
+	{ID: "f", By: "postgres", Route: behind, Takeover: elector.Wait},
 	{ID: "g", By: "pgx", Route: multi},
 	{ID: "h", By: "postgres", Route: cutting, Session: true},
 }

@@ -104,7 +104,7 @@ func thousands(value string) string {
 // compared are the rows of the README's table, and the system of bench/RESULTS.md for each.
 var compared = []struct{ says, system string }{
 	{"pgelector, default", "pgelector default, pgx"},
-	{"pgelector, `WithStandby(Wait)`", "pgelector wait, pgx"},
+	{"pgelector, `WithTakeover(Wait)`", "pgelector wait, pgx"},
 	{"pgelector, `Wait`, lease 1 s", "pgelector fastest, pgx"},
 	{"bare `pg_advisory_lock`", "raw lock, pgx"},
 	{"lease table: goose, lease 1 s", "goose table, fastest"},

@@ -106,7 +106,7 @@ func (w *world) newInstance(n, generation int) *instance {
 	if w.plan.Synchronous {
 		options = append(options, elector.WithSynchronousStandby(w.plan.Lease))
 	}
-	options = append(options, elector.WithStandby(i.Standby), elector.WithDeputyInterval(i.Interval), elector.WithScope(i.Scope))
+	options = append(options, elector.WithTakeover(i.Takeover), elector.WithDeputyInterval(i.Interval), elector.WithScope(i.Scope))
 	e := must(elector.New(i.pool, election(n%w.plan.Elections), options...))
 	i.candidacies = []*candidacy{{instance: i, Elector: e, chance: w.newChance(n, generation, 1)}}
 	return i

@@ -41,8 +41,8 @@ type Plan struct {
 type Candidate struct {
 	Starts time.Duration // after the beginning
 	Kind   Kind
-	// Standby and Interval are for WithStandby and WithDeputyInterval. A Session ignores them.
-	Standby   elector.Standby
+	// Takeover and Interval are for WithTakeover and WithDeputyInterval. A Session ignores them.
+	Takeover  elector.Takeover
 	Interval  time.Duration
 	Writes    bool // in transactions of the term
 	Health    bool // WithHealth
@@ -171,7 +171,7 @@ func newCandidate(r *rand.Rand, heartbeat time.Duration) Candidate {
 	c := Candidate{Starts: between(r, 0, time.Second), Kind: pick(r, kinds...), Writes: r.IntN(2) == 0,
 		Health: r.IntN(3) == 0, Notified: r.IntN(3) == 0, Transfers: r.IntN(3) == 0,
 		Driver: pick(r, electortest.PGX, electortest.PQ)}
-	c.Standby = pick(r, elector.Deputy, elector.Deputy, elector.Wait, elector.Poll)
+	c.Takeover = pick(r, elector.Deputy, elector.Deputy, elector.Wait, elector.Poll)
 	c.Interval = between(r, 10*time.Millisecond, heartbeat)
 	return c
 }
@@ -246,7 +246,7 @@ func simpler(p Plan) (all []Plan) {
 		change(c.Health, func(q *Plan) { q.Candidates[i].Health = false })
 		change(c.Notified, func(q *Plan) { q.Candidates[i].Notified = false })
 		change(c.Transfers, func(q *Plan) { q.Candidates[i].Transfers = false })
-		change(c.Standby != elector.Poll, func(q *Plan) { q.Candidates[i].Standby = elector.Poll })
+		change(c.Takeover != elector.Poll, func(q *Plan) { q.Candidates[i].Takeover = elector.Poll })
 		change(c.Driver != 0, func(q *Plan) { q.Candidates[i].Driver = 0 })
 		change(c.Kind != runs && p.Shards == 0, func(q *Plan) { q.Candidates[i].Kind = runs })
 	}

@@ -178,10 +178,10 @@ func TestHoursOfElectionsLeaveNothingBehind(t *testing.T) {
 		defer server.Close()
 		ctx, stop := context.WithCancel(t.Context())
 		terms, done := make(chan int), make(chan error)
-		for _, standby := range []elector.Standby{elector.Deputy, elector.Wait, elector.Poll} {
+		for _, takeover := range []elector.Takeover{elector.Deputy, elector.Wait, elector.Poll} {
 			pool := server.Open()
 			defer pool.Close()
-			e := must(elector.New(pool, "orders", elector.WithLease(30*time.Second), elector.WithRetryInterval(5*time.Second), elector.WithStandby(standby)))
+			e := must(elector.New(pool, "orders", elector.WithLease(30*time.Second), elector.WithRetryInterval(5*time.Second), elector.WithTakeover(takeover)))
 			go func() {
 				for ctx.Err() == nil {
 					_ = e.Run(ctx, func(ctx context.Context, _ *elector.Term) error {

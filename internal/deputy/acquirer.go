@@ -34,12 +34,8 @@ type Config struct {
 	Wait      bool          // as the deputy, wait in the server's queue
 	Interval  time.Duration // between two attempts of a deputy that does not wait
 	Offer     int64         // the key of the lock by which a leader offers its lock to this candidate
-	Succeed   Succeed
+	Succeed   lock.Succeed
 }
-
-// Succeed takes over the lock that its leader offers to this candidate, on the session, or on one of its
-// own if that is nil.
-type Succeed func(ctx context.Context, d *lock.Dedicated, s *session.Session) (lock.Attempt, error)
 
 // acquirer tries once per retry interval, on a borrowed connection, until it becomes the deputy. Then it
 // keeps the session.

@@ -44,7 +44,7 @@ func New(ctx context.Context, source *session.Source, retry, look time.Duration,
 // lock.Acquirer makes an acquirer of another lock on the session. No two may have the same key:
 // the server would grant the lock to both. own is for a lock that another leader
 // transfers, which needs a session of its own: succeed takes it there.
-func (s *Shared) Acquirer(own *lock.Dedicated, succeed Succeed) lock.Acquirer {
+func (s *Shared) Acquirer(own *lock.Dedicated, succeed lock.Succeed) lock.Acquirer {
 	return &sharing{Config: own.Config, shared: s, own: own, succeed: succeed}
 }
 
@@ -62,16 +62,13 @@ func (s *Shared) Close() {
 	}
 }
 
-// Succeed takes over the lock that its leader offers to this candidate, on a session of its own.
-type Succeed func(ctx context.Context, d *lock.Dedicated, s *session.Session) (lock.Attempt, error)
-
 // sharing is the acquirer of one lock on a shared session. Its attempts have no Next: the
 // worker paces them.
 type sharing struct {
 	lock.Config
 	shared  *Shared
 	own     *lock.Dedicated
-	succeed Succeed
+	succeed lock.Succeed
 	again   bool // this campaign has tried before
 }
 

@@ -97,22 +97,22 @@ const (
 // All returns every system, in the order of the tables.
 func All() []System {
 	quick := []Fault{Resign, Kill, Terminate}
-	wait, poll := elector.WithStandby(elector.Wait), elector.WithStandby(elector.Poll)
+	wait, poll := elector.WithTakeover(elector.Wait), elector.WithTakeover(elector.Poll)
 	fastest := []elector.Option{wait, elector.WithLease(time.Second)}
-	const fastestText = "WithStandby(Wait), WithLease(1s), the shortest"
+	const fastestText = "WithTakeover(Wait), WithLease(1s), the shortest"
 	return []System{
 		raw(pgx, RawPgx),
 		raw(pq, RawPq),
 		library(pgx, DefaultPgx, "no options", forDefault, quick),
 		library(pq, DefaultPq, "no options", forDefault, quick),
-		library(pgx, WaitPgx, "WithStandby(Wait)", forWait, quick, wait),
-		library(pq, WaitPq, "WithStandby(Wait)", forWait, quick, wait),
+		library(pgx, WaitPgx, "WithTakeover(Wait)", forWait, quick, wait),
+		library(pq, WaitPq, "WithTakeover(Wait)", forWait, quick, wait),
 		library(pgx, FastestPgx, fastestText, forFastest, quick, fastest...),
 		library(pq, FastestPq, fastestText, forFastest, quick, fastest...),
-		library(pgx, PollPgx, "WithStandby(Poll)", forPoll, nil, poll),
+		library(pgx, PollPgx, "WithTakeover(Poll)", forPoll, nil, poll),
 		shared(pgx, Session, "NewSession without options"),
 		pooled(library(pgx, "pgelector pooled, pgx", "no options, through PgBouncer in transaction mode", forPooled, nil)),
-		pooled(library(pgx, "pgelector pooled deputy, pgx", "the same with WithStandby(Deputy)", forPooledDeputy, nil, elector.WithStandby(elector.Deputy))),
+		pooled(library(pgx, "pgelector pooled deputy, pgx", "the same with WithTakeover(Deputy)", forPooledDeputy, nil, elector.WithTakeover(elector.Deputy))),
 		riverLeader(),
 		vaultLock(),
 		gooseSession("goose session, default", "retried every 5 s", 5*time.Second),

@@ -91,7 +91,7 @@ func (x *Examination) verdict(failure error) string {
 	}
 	lease := x.recommended
 	return fmt.Sprintf("Elections run safely here. Recommended lease: %v. With it, stalls of up to %v cost no leadership, and a\n"+
-		"frozen or disconnected leader is replaced after at most %v plus the deputy interval (with the standby poll, the retry interval).%s",
+		"frozen or disconnected leader is replaced after at most %v plus the deputy interval (with the takeover poll, the retry interval).%s",
 		lease, time.Duration(float64(lease)*(validity-0.2)), lease, drawbacks)
 }
 

@@ -218,15 +218,15 @@ func (x *Examination) capacity(ctx context.Context) error {
 func (x *Examination) need() {
 	n := x.Elections
 	for _, mode := range []struct {
-		scope, standby string
-		keep           int64
+		scope, takeover string
+		keep            int64
 	}{
 		{"session", "deputy (the default) or wait", 2 * n},
 		{"session", "poll", n},
 		{"transaction", "poll (the default there)", n},
 		{"transaction", "deputy or wait", 2 * n},
 	} {
-		x.say(note, "need", "elections: %d; server connections in %s scope with the standby %s: %d", n, mode.scope, mode.standby, mode.keep)
+		x.say(note, "need", "elections: %d; server connections in %s scope with the takeover %s: %d", n, mode.scope, mode.takeover, mode.keep)
 	}
 	x.say(note, "need", "a shared session (NewSession, session scope) keeps one for each process, however many elections it has")
 	x.say(note, "need", "candidates borrow up to %d more for moments: one for each statement", needed-pins)

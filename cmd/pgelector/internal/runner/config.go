@@ -34,8 +34,8 @@ type Config struct {
 	ReadOnlyTimeout time.Duration
 	TokenEpoch      int
 	Scope           elector.Scope
-	Standby         elector.Standby // if StandbyChosen
-	StandbyChosen   bool
+	Takeover        elector.Takeover // if TakeoverChosen
+	TakeoverChosen  bool
 	DeputyInterval  time.Duration // 0 means the library's default
 	Synchronous     time.Duration // the longest lease of all candidates, with synchronous standbys; else 0
 
@@ -127,8 +127,8 @@ func (c *Config) options() (all []elector.Option) {
 		all = append(all, option)
 	}
 	all = append(all, elector.WithScope(c.Scope))
-	if c.StandbyChosen {
-		all = append(all, elector.WithStandby(c.Standby))
+	if c.TakeoverChosen {
+		all = append(all, elector.WithTakeover(c.Takeover))
 	}
 	if c.DeputyInterval != 0 {
 		all = append(all, elector.WithDeputyInterval(c.DeputyInterval))

@@ -45,7 +45,7 @@ func (f *fleet) another(t *testing.T, old string) (id string) {
 	return id
 }
 
-// soonest has, for each standby, the longest median time until the deputy leads.
+// soonest has, for each takeover, the longest median time until the deputy leads.
 var soonest = map[string]time.Duration{"the default": 120 * time.Millisecond, "waiting": 50 * time.Millisecond}
 
 // shortOverlap has, for each driver, the longest median time for which a leader whose backend was
@@ -108,7 +108,7 @@ func TestTheDeputyLeadsSoonAfterTheLeaderIsGone(t *testing.T) {
 	for name, bound := range soonest {
 		t.Run(name, func(t *testing.T) {
 			over(t, map[string]drivers{"pq": pq, "pgx": pgx}, false, func(t *testing.T, d drivers) {
-				f := onShared(t).launch(t, d, 3, func(_ int, s *settings) { s.Standby = standbys[name] })
+				f := onShared(t).launch(t, d, 3, func(_ int, s *settings) { s.Takeover = takeovers[name] })
 				leader, started := f.leader(t, 0), len(f.members)
 				round := func(t *testing.T, way string) (took, overlap time.Duration) {
 					old := f.leader(t, leader.Token-1) // on a busy machine there may have been another since
@@ -126,7 +126,7 @@ func TestTheDeputyLeadsSoonAfterTheLeaderIsGone(t *testing.T) {
 						f.isGone(t, old.ID)
 						id := fmt.Sprint("next-", started)
 						f.start(t, settings{Driver: d.name(started), DSN: f.s.DSN(), Election: f.election, ID: id,
-							Lease: fleetLease, Heartbeat: fleetHeartbeat, Retry: fleetRetry, Standby: standbys[name]})
+							Lease: fleetLease, Heartbeat: fleetHeartbeat, Retry: fleetRetry, Takeover: takeovers[name]})
 						f.wait(t, id+" is ready", func(e entry) bool { return e.Kind == ready && e.ID == id })
 						started++
 					}
@@ -233,11 +233,11 @@ func TestADeputyThatIsKilledOrFrozenIsReplaced(t *testing.T) {
 		if throughPooler { // the deputy leaves its seat for a moment with each transaction
 			how.bound = max(long/2, how.bound+handedOver)
 		}
-		for standby := range soonest {
-			t.Run(name+", "+standby, func(t *testing.T) {
+		for takeover := range soonest {
+			t.Run(name+", "+takeover, func(t *testing.T) {
 				t.Parallel()
 				overEach(t, func(t *testing.T, d drivers) {
-					f := onShared(t).launch(t, d, 3, func(_ int, s *settings) { s.Standby, s.Lease = standbys[standby], how.lease })
+					f := onShared(t).launch(t, d, 3, func(_ int, s *settings) { s.Takeover, s.Lease = takeovers[takeover], how.lease })
 					var fresh string
 					within(t, "the deputy is replaced", how.bound, func() time.Duration {
 						if len(f.members) < 3 {
