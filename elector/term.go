@@ -227,7 +227,7 @@ func (t *Term) keep() {
 		a.post(a.failure(t.ctx, hooks.Failure{Op: hooks.OpHeartbeat, Err: cause})) // not awaited: a hook may be the work
 	}
 	t.awaitWork()
-	a.announce(a.demoted(t.ctx, t.ends(cause, at, late)))
+	a.announce(a.demoted(t.ctx, t.past.ends(t.Token(), t.electedAt, at, late, cause)))
 	t.lock.WorkReturned()
 	if t.after.released = t.release(reasonOf(cause)); t.after.released == nil && t.after.heir == "" {
 		t.notify(context.Background(), notifyPatience, eventFree) // before the process may end
