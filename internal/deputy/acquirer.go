@@ -86,9 +86,11 @@ func (a *acquirer) attempt(ctx context.Context, t lock.Try) (r lock.Attempt, err
 		r, err = a.try(ctx, t.Once)
 	}
 	if err == nil && r.Outcome == lock.Offered {
-		s := a.takeSeat()
-		a.seated = s != nil
-		r, err = a.Succeed(ctx, a.d, s)
+		r, err = a.Succeed(ctx, a.d, func() *session.Session {
+			s := a.takeSeat()
+			a.seated = s != nil
+			return s
+		})
 	}
 	return r, err
 }

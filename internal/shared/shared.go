@@ -104,7 +104,7 @@ func (h *sharing) attempt(ctx context.Context, r reply) (a lock.Attempt) {
 	case r.session != nil:
 		a = lock.Attempt{Outcome: lock.Granted, Lock: lock.NewShared(h.Key, r.session, r.token, r.others)}
 	case r.offered && h.takeTurn(ctx):
-		a, r.err = h.own.OnChecked(ctx, func() (lock.Attempt, error) { return h.succeed(ctx, h.own, nil) })
+		a, r.err = h.own.OnChecked(ctx, func() (lock.Attempt, error) { return h.succeed(ctx, h.own, func() *session.Session { return nil }) })
 		<-h.shared.taking
 	default:
 		a = lock.Attempt{Outcome: lock.Busy, Holder: r.holder}
