@@ -161,11 +161,9 @@ func (c *campaign) acquire(ctx context.Context, last bool) lock.Attempt {
 	if !c.terms.Begin(gate.Always) {
 		return lock.Attempt{Err: context.Cause(c.closing)}
 	}
-	began := time.Now()
-	got := c.acquirer.Acquire(ctx, lock.Try{Last: c.standing, Woken: &pauses{Waker: c.wakeUps, led: &c.known.led}, Once: last})
-	if got.Outcome == lock.Busy && c.known.led.Before(began) { // an attempt without pauses asked after it began
-		c.known.led = began
-	}
+	got := c.past.watch(c.wakeUps, func(w lock.Waker) lock.Attempt {
+		return c.acquirer.Acquire(ctx, lock.Try{Last: c.standing, Woken: w, Once: last})
+	})
 	if got.Lock == nil {
 		c.terms.Finish()
 	}
@@ -176,7 +174,7 @@ func (c *campaign) acquire(ctx context.Context, last bool) lock.Attempt {
 func (c *campaign) elected(ctx context.Context, l *lock.Lock, event hooks.Campaign) *Term {
 	a := c.announcer
 	c.standing = lock.Led
-	before := c.ledBefore(time.Now())
+	elected := c.ledBefore(time.Now()) // the rest is known once the term has begun
 	t := newTerm(ctx, c.candidate, l, c.unclaim)
 	c.onTerm(t)
 	event.Outcome = hooks.Granted
@@ -186,9 +184,9 @@ func (c *campaign) elected(ctx context.Context, l *lock.Lock, event hooks.Campai
 	}
 	c.token = max(c.token, l.Token())
 	c.saw(ctx, lock.Holder{PID: l.Session.PID(), CandidateID: c.candidateID})
-	before.Token, before.At, before.Campaigned, before.Deadline = l.Token(), t.electedAt, t.electedAt.Sub(c.began), t.Deadline()
-	before.InTransaction, before.NotListening = l.Session.InTransaction(), c.source.ListensForLoss()
-	onElected := a.elected(t.ctx, before, func(err error) { t.end(hooks.LeadFailed, pgerr.Wrap(ErrLeadFailed, err)) })
+	elected.Token, elected.At, elected.Campaigned, elected.Deadline = l.Token(), t.electedAt, t.electedAt.Sub(c.began), t.Deadline()
+	elected.InTransaction, elected.NotListening = l.Session.InTransaction(), c.source.ListensForLoss()
+	onElected := a.elected(t.ctx, elected, func(err error) { t.end(hooks.LeadFailed, pgerr.Wrap(ErrLeadFailed, err)) })
 	t.untold.Store(t.work.Begin(gate.Always))
 	a.post(func() {
 		if l.Session.Ended() == nil && t.untold.Swap(false) { // else the process, or an earlier hook, took longer than the session lived

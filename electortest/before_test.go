@@ -2,6 +2,7 @@ package electortest_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
@@ -15,6 +16,7 @@ func TestAnElectionSaysWhoLedBeforeAndForHowLongNobodyLed(t *testing.T) {
 		time.Sleep(3 * heartbeat) // it becomes the deputy, and looks each 100 ms
 		one.process.Kill()
 		b.leads(two)
+		synctest.Wait() // the hooks run beside the term
 		e := two.rec.Elected()[0]
 		if e.Previous != "one" || e.PreviousReason != "" || e.Leaderless <= 0 || e.Leaderless > 200*time.Millisecond || e.Campaigned < 3*heartbeat {
 			b.Errorf("elected: %+v", e)
@@ -26,6 +28,7 @@ func TestTheFirstLeaderKnowsOfNobodyBefore(t *testing.T) {
 	bubble(t, func(b *bench) {
 		one := b.run("one")
 		b.leads(one)
+		synctest.Wait()
 		if e := one.rec.Elected()[0]; e.Previous != "" || e.PreviousReason != "" || e.Leaderless != 0 {
 			b.Errorf("elected: %+v", e)
 		}
@@ -40,6 +43,7 @@ func TestALeaderThatIsElectedAgainSaysWhyItsLastTermEnded(t *testing.T) {
 		b.Terminate(b.pid(one))
 		time.Sleep(heartbeat)
 		b.leads(one)
+		synctest.Wait()
 		e, ended := one.rec.Elected()[1], one.rec.Demoted()[0]
 		if e.Previous != "one" || e.PreviousReason != hooks.SessionLost || e.Leaderless != e.At.Sub(ended.At) {
 			b.Errorf("elected: %+v, after %+v", e, ended)

@@ -10,7 +10,7 @@
 //	info   elected again            token [ended] [leaderless] [outage failed_attempts] campaigned         this candidate led before
 //	info   lead returned: Run ends  token held                       lead has returned nil
 //	info   resigned                 token [reason] held [why]        requested (why: by whom), or shutdown; no reason: Term.Resign
-//	warn   demoted                  token reason held [late] error   session_lost, lease_expired, unhealthy
+//	warn   demoted                  token reason held [late] error    session_lost, lease_expired, unhealthy
 //	error  demoted                  token reason held error          lead_failed
 //	info   demoted                  token reason held                an earlier line has the error: "candidate unhealthy", "hook panicked"
 //	info   transaction scope        attempt                          its first attempt in transaction scope (elector.WithScope)
@@ -46,9 +46,16 @@
 //	trace  campaign attempt         attempt outcome deputy took next
 //
 // One fault is one line at its level, and at most one line when it is over, however many attempts
-// fail meanwhile. The fields in brackets are there if something is known: previous is who led
-// before, ended why this candidate's own last term did, leaderless for how long nobody led at most,
-// late how long a process stood still at the end, stack the stack of a panic. campaigned is the time since the campaign began, and no outage.
+// fail meanwhile. A field in brackets is there if it is known:
+//
+//   - previous: who led before
+//   - ended: why the last term of this candidate ended
+//   - leaderless: for how long nobody led, at most
+//   - outage: for how long attempts failed before this election
+//   - late: how long the process stood still at the end of the term
+//   - stack: the stack of a panic
+//
+// campaigned is the time since the campaign began: a follower campaigns for days.
 //
 // The hook implements [hooks.LeaderChangedHook], so each unsuccessful attempt reads
 // pg_locks. If another hook's OnElected does the leader's work, register this hook before

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -25,15 +24,13 @@ type Proof struct {
 	answered atomic.Pointer[Instant] // just before the last answered statement was sent
 	acked    atomic.Pointer[Instant] // just before the last acknowledged commit was sent; nil if none must be
 	doubt    atomic.Pointer[error]   // why the last commit was not acknowledged; nil if it was
-	looked   atomic.Pointer[Instant] // when a timer last had this proof looked at in time: each ClockCheckEvery, unless the process stands still
+	looked   atomic.Pointer[Instant] // when it was last looked at in time: each ClockCheckEvery, unless the process stands still
 }
 
 // NewProof is a proof of now.
 func NewProof(l Lease, c Clock) *Proof {
 	p := &Proof{Lease: l, clock: c}
-	now := c.Now()
-	p.looked.Store(&now)
-	p.Renew(now)
+	p.Renew(p.look())
 	return p
 }
 
@@ -44,11 +41,7 @@ func (p *Proof) Now() Instant { return p.clock.Now() }
 func (p *Proof) Renew(sent Instant) { p.answered.Store(&sent) }
 
 // SinceAnswered is how much time may have passed since the last answered statement was sent.
-func (p *Proof) SinceAnswered() time.Duration {
-	now := p.Now()
-	p.looked.Store(&now)
-	return now.Since(*p.answered.Load())
-}
+func (p *Proof) SinceAnswered() time.Duration { return p.look().Since(*p.answered.Load()) }
 
 // Acknowledge records that a commit that was sent then is acknowledged. From the first one on
 // commits must be.
@@ -104,58 +97,6 @@ func (p *Proof) CheckInTime() error {
 	return fmt.Errorf("%w in time: it was read %v after the question", pgerr.ErrNoAnswer, p.age().Round(time.Millisecond))
 }
 
-// Expiry says that the validity has run out, and why. The error wraps pgerr.ErrLeaseExpired.
-func (p *Proof) Expiry() error {
-	e := &expiry{what: p.whyExpired()}
-	if why := p.doubt.Load(); why != nil {
-		e.doubt = *why
-	}
-	return e
-}
-
-// whyExpired blames this process if the timers that look at the proof fired late by half of the
-// validity: then no answer can have been read.
-func (p *Proof) whyExpired() string {
-	now, looked, late := p.Now(), p.looked.Load(), p.Lease.Validity()/2
-	at, missing := p.last()
-	what := missing + " for " + seconds(now.Since(at))
-	switch still := now.Mono - looked.Mono; {
-	case still > late:
-		what = "this process stood still for " + seconds(still)
-	case now.Since(*looked) > late:
-		what = "this machine slept, or its clock was set forward, by " + seconds(now.Since(*looked))
-	}
-	return fmt.Sprintf("elector: %s (a term lasts %s without one; the lease is %s)", what, seconds(p.Lease.Validity()), seconds(p.Lease.Length))
-}
-
-// seconds writes a duration for people: "7 s", "12.5 s", "750 ms".
-func seconds(d time.Duration) string {
-	if d < time.Second {
-		return strconv.FormatInt(d.Milliseconds(), 10) + " ms"
-	}
-	return strconv.FormatFloat(d.Round(time.Second/10).Seconds(), 'f', -1, 64) + " s"
-}
-
-// An expiry is the end of the validity.
-type expiry struct {
-	what  string
-	doubt error // why the last commit was not acknowledged; may be nil
-}
-
-func (e *expiry) Error() string {
-	if e.doubt != nil {
-		return e.what + ": " + e.doubt.Error()
-	}
-	return e.what
-}
-
-func (e *expiry) Unwrap() []error {
-	if e.doubt != nil {
-		return []error{pgerr.ErrLeaseExpired, e.doubt}
-	}
-	return []error{pgerr.ErrLeaseExpired}
-}
-
 // While returns a copy of ctx that ends with why when the validity runs out.
 func (p *Proof) While(ctx context.Context, why error) (valid context.Context, stop func()) {
 	valid, expire := context.WithCancelCause(ctx)
@@ -164,8 +105,7 @@ func (p *Proof) While(ctx context.Context, why error) (valid context.Context, st
 		if left := p.Left(); left <= 0 {
 			expire(why)
 		} else if valid.Err() == nil {
-			now := p.Now()
-			p.looked.Store(&now)
+			p.look()
 			timer.Reset(min(left, ClockCheckEvery))
 		}
 	}

@@ -1,0 +1,57 @@
+package elector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/lock"
+)
+
+// A past is what a candidate knows of who led before. Its campaign and its term, one after the
+// other, are all that touch it.
+type past struct {
+	seen  lock.Holder // the leader that the hooks know
+	led   time.Time   // when an attempt last found that somebody led
+	ended struct {    // the last term of this elector
+		at     time.Time
+		reason hooks.Reason
+	}
+}
+
+// watch makes an attempt, and notes when it last found the lock busy.
+func (p *past) watch(w lock.Waker, acquire func(lock.Waker) lock.Attempt) lock.Attempt {
+	began := time.Now()
+	got := acquire(&pauses{Waker: w, led: &p.led})
+	if got.Outcome == lock.Busy && p.led.Before(began) { // it asked once, after it began
+		p.led = began
+	}
+	return got
+}
+
+// pauses notes when a deputy pauses between two looks at the lock, which was busy then: its attempt
+// lasts a heartbeat interval. The first pause of an attempt follows no look.
+type pauses struct {
+	lock.Waker
+	n   int
+	led *time.Time
+}
+
+func (p *pauses) Sleep(ctx context.Context, d time.Duration) (woken bool) {
+	if p.n++; p.n > 1 {
+		*p.led = time.Now()
+	}
+	return p.Waker.Sleep(ctx, d)
+}
+
+// errLeadReturned is the cause of a term whose lead returned nil.
+var errLeadReturned = fmt.Errorf("%w: lead has returned", ErrResigned)
+
+// ends is the event of a term's end, which is remembered.
+func (p *past) ends(token int64, began, at time.Time, late time.Duration, cause error) hooks.Demoted {
+	p.ended.at, p.ended.reason = at, reasonOf(cause)
+	return hooks.Demoted{Token: token, Reason: reasonOf(cause), Err: cause, At: at, Held: max(0, at.Sub(began)), Late: late,
+		LeadReturned: errors.Is(cause, errLeadReturned)}
+}

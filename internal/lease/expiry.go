@@ -1,0 +1,55 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/pgelector/pgelector/internal/pgerr"
+)
+
+// look reads the clocks, and notes that the process does not stand still.
+func (p *Proof) look() Instant {
+	now := p.Now()
+	p.looked.Store(&now)
+	return now
+}
+
+// Expiry says that the validity has run out, and why. The error wraps pgerr.ErrLeaseExpired, and what
+// Doubt has recorded.
+func (p *Proof) Expiry() error {
+	why := fmt.Sprintf("elector: %s (a term lasts %s without one; the lease is %s)", p.silent(), seconds(p.Lease.Validity()), seconds(p.Lease.Length))
+	if doubt := p.doubt.Load(); doubt != nil {
+		return expiry{fmt.Errorf("%s: %w", why, *doubt)}
+	}
+	return expiry{errors.New(why)}
+}
+
+// silent blames this process if it was not looked at for half of the validity: then it could read no
+// answer.
+func (p *Proof) silent() string {
+	now, looked, late := p.Now(), *p.looked.Load(), p.Lease.Validity()/2
+	at, missing := p.last()
+	switch still := now.Mono - looked.Mono; {
+	case still > late:
+		return "this process stood still for " + seconds(still)
+	case now.Since(looked) > late:
+		return "this machine slept, or its clock was set forward, by " + seconds(now.Since(looked))
+	}
+	return missing + " for " + seconds(now.Since(at))
+}
+
+// seconds writes a duration for people: "7 s", "12.5 s", "750 ms".
+func seconds(d time.Duration) string {
+	if d < time.Second {
+		return strconv.FormatInt(d.Milliseconds(), 10) + " ms"
+	}
+	return strconv.FormatFloat(d.Round(time.Second/10).Seconds(), 'f', -1, 64) + " s"
+}
+
+// An expiry wraps pgerr.ErrLeaseExpired, whose text it leaves out.
+type expiry struct{ error }
+
+func (e expiry) Is(target error) bool { return target == pgerr.ErrLeaseExpired }
+func (e expiry) Unwrap() error        { return e.error }
