@@ -179,7 +179,7 @@ const (
 
 // published is what the leader has published in its term, as it does at its beginning. A row
 // of before may be of a process that was killed, and had the same id. Through a pooler, or to
-// another role, the start of the session does not tell them apart, and only Since does.
+// another role, the start of the session does not tell them apart, and only ElectedAt does.
 func (r *Roster) published(ctx context.Context, e *elector.Elector, leader elector.Leader) (Candidate, error) {
 	for look := 1; ; look++ {
 		all, err := r.Candidates(ctx, e.Key())
@@ -187,8 +187,8 @@ func (r *Roster) published(ctx context.Context, e *elector.Elector, leader elect
 			return Candidate{}, err
 		}
 		for _, c := range all {
-			if c.ID == leader.CandidateID && c.State == Live && !c.PublishedAt.Before(leader.Connected) && !c.PublishedAt.Before(leader.Since) &&
-				(look > 1 || !leader.Since.IsZero()) {
+			if c.ID == leader.CandidateID && c.State == Live && !c.PublishedAt.Before(leader.SessionAt) && !c.PublishedAt.Before(leader.ElectedAt) &&
+				(look > 1 || !leader.ElectedAt.IsZero()) {
 				return c, nil
 			}
 		}
@@ -200,9 +200,9 @@ func (r *Roster) published(ctx context.Context, e *elector.Elector, leader elect
 		case <-ctx.Done():
 			return Candidate{}, ctx.Err()
 		}
-		if leader.Since.IsZero() { // its first moment, or a shared session
+		if leader.ElectedAt.IsZero() { // its first moment, or a shared session
 			if now, err := e.Leader(ctx); err == nil && now.PID == leader.PID {
-				leader.Since = now.Since
+				leader.ElectedAt = now.ElectedAt
 			}
 		}
 	}
