@@ -18,13 +18,29 @@
 // The page works at any path. It runs no script and loads nothing from elsewhere, as its
 // Content-Security-Policy enforces. It shows everything that candidates publish as text,
 // cut to 200 bytes, 20 pairs of metadata per candidate and 128 KiB of metadata in all. It
-// refreshes itself with a meta element; a link pauses that, and so does the search: a refresh
-// would empty its field.
+// refreshes itself with a meta element ([WithRefresh]). A link pauses that, and so does the field
+// of the search when it is chosen: a refresh would take away what is typed.
 //
-// A table on top has a row for each election: its leader, since when, the deputy and the
-// leader's health. A section for each election follows. A page has 50 elections; a search
-// finds the others by their names, or by those of their candidates. A group of shards is one
-// row and one section ([WithShards]), however many shards it has.
+// A table on top has a row for each election: its state, leader and deputy, since when, the
+// leader's health, and who led in the last day ([WithWindow]). A section for each election
+// follows. A page has 50 elections; a search finds the others by their names, or by those of
+// their candidates. A group of shards is one row and one section ([WithShards]), however many
+// shards it has.
+//
+// # Problems
+//
+// Rows with a problem come first, and their number stands in the title ([WithTitle]). In this
+// order they are:
+//
+//   - Nobody leads. The row says why, if that is known, such as "no candidate is healthy
+//     (0.1, 0.3)". An election that was not named is at rest if all its candidates have left.
+//   - A candidate says that it is unhealthy (elector.WithHealth).
+//   - A candidate was not seen: it has not published within its interval, or its session has
+//     sent no statement for half of its lease. This stays until the roster forgets it, after a day.
+//
+// A leader is green if it is known to be well: it was seen, and has not said that it is
+// unhealthy. To see when a session sent its last statement, the page's role needs
+// pg_read_all_stats or the candidates' role.
 //
 // # Cost
 //
@@ -129,91 +145,4 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	_, _ = w.Write(text.Bytes()) // the client may be gone
-}
-
-// Option is an option of New. If its argument is invalid, New returns an error that wraps
-// elector.ErrConfig and names the bound.
-type Option func(*Handler) error
-
-const (
-	defaultTitle   = "Elections"
-	defaultRefresh = 10 * time.Second
-	minRefresh     = time.Second
-	defaultWindow  = 24 * time.Hour
-	minWindow      = time.Minute
-	maxWindow      = 365 * 24 * time.Hour
-)
-
-// WithTitle sets the heading of the page. Default "Elections".
-func WithTitle(title string) Option {
-	return func(h *Handler) error {
-		h.title = title
-		if title == "" {
-			return fmt.Errorf("WithTitle: the title is empty")
-		}
-		return nil
-	}
-}
-
-// WithElections names elections. The page shows them first, in this order, even if nobody
-// leads them. Default: none; without a roster the page then shows keys only.
-func WithElections(names ...string) Option {
-	return func(h *Handler) error {
-		h.names = append(h.names, names...)
-		for _, name := range names {
-			if name == "" {
-				return fmt.Errorf("WithElections: a name is empty")
-			}
-		}
-		return nil
-	}
-}
-
-// WithShards shows the shards of a group (package shard) in one row and section: how many are led, and
-// by whom. They, and the seats of the members, are not shown as elections.
-func WithShards(group string, names ...string) Option {
-	return func(h *Handler) error {
-		h.groups = append(h.groups, newShards(group, names))
-		if group == "" || len(names) == 0 {
-			return fmt.Errorf("WithShards: the group has no name or no shards")
-		}
-		return nil
-	}
-}
-
-// WithRoster adds the records of a roster of the same database: elections that had a
-// candidate within the last day, their names, candidates, health, metadata and terms.
-// Default: none.
-func WithRoster(r *roster.Roster) Option {
-	return func(h *Handler) error {
-		h.roster = r
-		if r == nil {
-			return fmt.Errorf("WithRoster: the roster is nil")
-		}
-		return nil
-	}
-}
-
-// WithRefresh sets how often an open page refreshes itself: 1 s to 1 h in whole seconds, or
-// 0 for never. Default 10 s.
-func WithRefresh(d time.Duration) Option {
-	return func(h *Handler) error {
-		h.refresh = d.Truncate(time.Second)
-		if d != 0 && (d < minRefresh || d > time.Hour) {
-			return fmt.Errorf("WithRefresh(%v): want %v <= interval <= %v, or 0", d, minRefresh, time.Hour)
-		}
-		return nil
-	}
-}
-
-// WithWindow sets how far back the timeline goes: 1 min to 365 days. Default 24 h. It shows
-// at most the newest 50 terms of an election; fewer if there are more than 100 elections.
-func WithWindow(d time.Duration) Option {
-	return func(h *Handler) error {
-		h.window = d
-		if d < minWindow || d > maxWindow {
-			return fmt.Errorf("WithWindow(%v): want %v <= window <= %v", d, minWindow, maxWindow)
-		}
-		return nil
-	}
 }

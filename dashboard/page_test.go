@@ -154,7 +154,7 @@ func TestAPageSaysThatTheServerIsAwayAndWhatWasKnown(t *testing.T) {
 	}
 	h := pageOf(t, facts{}, nil)
 	p := h.page(factsOf("orders"), errAway, nil)
-	if len(p.Elections) == 0 || len(p.Alerts) != 2 || !strings.HasSuffix(p.Alerts[1], " ago, at 2026-11-21 12:00:00 UTC.") {
+	if len(p.Rows) == 0 || p.Away != errAway.Error() || p.AwayFor == "" || p.At.Text != "2026-11-21 12:00:00" || p.Heading() != "No current data – Elections" {
 		t.Errorf("got %+v", p)
 	}
 	f := factsOf("orders")

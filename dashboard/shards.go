@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/pgelector/pgelector/db"
@@ -33,6 +32,7 @@ func newShards(group string, names []string) shards {
 
 // spread is how a group's shards are spread over its members.
 type spread struct {
+	judged  verdict
 	ID      int // of the section
 	Group   string
 	Shards  int
@@ -45,10 +45,21 @@ type spread struct {
 type share struct {
 	ID     string
 	Shards int
+	Unseen string // for how long its session has been silent; "" if it is not
+	well   bool   // its session is known not to be silent
 }
 
+// Marks returns the badges of the group.
+func (p spread) Marks() []mark { return p.judged.Marks }
+
+// Wrap returns the class of the name.
+func (p spread) Wrap() string { return wrap(p.Group) }
+
+// Wrap returns the class of the id.
+func (m share) Wrap() string { return wrap(m.ID) }
+
 // of returns the spread by the server's locks.
-func (s shards) of(locks []db.AdvisoryLocksRow) spread {
+func (s shards) of(locks []db.AdvisoryLocksRow, now time.Time) spread {
 	p := spread{Group: s.group, Shards: len(s.shards)}
 	members := map[int32]*share{}
 	for _, row := range locks {
@@ -57,7 +68,9 @@ func (s shards) of(locks []db.AdvisoryLocksRow) spread {
 		}
 		m := members[row.Pid]
 		if m == nil {
-			m = &share{ID: cmp.Or(row.ApplicationName, "without a name")}
+			c := holder(row, now)
+			c.assess(now)
+			m = &share{ID: c.ID, Unseen: c.Unseen, well: c.Well}
 			members[row.Pid] = m
 		}
 		if s.shards[row.Key] {
@@ -72,9 +85,39 @@ func (s shards) of(locks []db.AdvisoryLocksRow) spread {
 		}
 	}
 	slices.SortFunc(p.Members, func(a, b share) int { return cmp.Or(cmp.Compare(a.ID, b.ID), b.Shards-a.Shards) })
+	p.judge()
 	p.More = max(0, len(p.Members)-maxCandidates)
 	p.Members = p.Members[:len(p.Members)-p.More]
 	return p
+}
+
+// judge says what the group needs.
+func (p *spread) judge() {
+	switch free := p.Shards - p.Led; {
+	case p.Led == 0:
+		p.judged.add(leaderless, "bad", "nobody leads any shard")
+	case free > 0:
+		p.judged.add(leaderless, "bad", "nobody leads "+counted(free, "shard"))
+	}
+	well := true
+	var silent []share
+	for _, m := range p.Members {
+		well = well && m.well
+		if m.Unseen != "" {
+			silent = append(silent, m)
+		}
+	}
+	switch {
+	case len(silent) == 1:
+		p.judged.add(unheard, "warn", fmt.Sprintf("%s was not seen for %s", silent[0].ID, silent[0].Unseen))
+	case len(silent) > 1:
+		p.judged.add(unheard, "warn", fmt.Sprintf("%d members were not seen", len(silent)))
+	case len(p.judged.Marks) > 0:
+	case well:
+		p.judged.add(none, "good", "all led")
+	default:
+		p.judged.add(none, "plain", "all led")
+	}
 }
 
 // withoutShards returns the facts about other elections than those of the groups.
@@ -90,97 +133,4 @@ func (f facts) withoutShards(groups []shards) facts {
 
 func without[T any](all []T, drop func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(all), drop)
-}
-
-// found is what the server and the roster know of one election.
-type found struct {
-	key        int64
-	name       string
-	candidates []*candidate
-	led        time.Time // since when the leader leads; zero if its session does not say so
-	connected  time.Time // when the leader's session began; zero if nobody leads or it is hidden
-	terms      []roster.Term
-}
-
-// group collects the facts by election: first the named elections in order, then those of
-// the roster by name. Locks of no known election are others. Without names and a roster,
-// every key is an election.
-func group(f facts, names []string, hasRoster bool) (all []*found, others []other) {
-	of := map[int64]*found{}
-	add := func(key int64, name string) {
-		if of[key] == nil {
-			of[key] = &found{key: key, name: name}
-			all = append(all, of[key])
-		}
-	}
-	for _, name := range names {
-		add(elector.KeyFromName(name), name)
-	}
-	named := len(all)
-	for _, c := range f.candidates {
-		add(c.Key, c.Election)
-	}
-	for _, t := range f.terms {
-		add(t.Key, t.Election)
-	}
-	slices.SortStableFunc(all[named:], func(a, b *found) int { return cmp.Compare(a.name, b.name) })
-	for _, row := range f.locks {
-		if len(names) == 0 && !hasRoster {
-			add(row.Key, "key "+strconv.FormatInt(row.Key, 10))
-		}
-		if g := of[row.Key]; g != nil {
-			g.holds(row, f.at)
-		} else {
-			others = append(others, other{strconv.FormatInt(row.Key, 10), holder(row, f.at)})
-		}
-	}
-	for _, c := range f.candidates {
-		g := of[c.Key]
-		g.find(c.ID).record(c, f.at)
-	}
-	for _, t := range f.terms {
-		of[t.Key].terms = append(of[t.Key].terms, t)
-	}
-	return all, others
-}
-
-// holds adds a session that holds the lock or a seat, or waits for the lock.
-func (g *found) holds(row db.AdvisoryLocksRow, now time.Time) {
-	c := holder(row, now)
-	g.candidates = append(g.candidates, &c)
-	if row.Granted {
-		g.led, g.connected = db.Time(row.SinceMicros), db.Time(row.ConnectedMicros)
-	}
-}
-
-// find returns the candidate with the id, and adds it if there is none.
-func (g *found) find(id string) *candidate {
-	for _, c := range g.candidates {
-		if c.ID == id {
-			return c
-		}
-	}
-	c := &candidate{ID: id}
-	g.candidates = append(g.candidates, c)
-	return c
-}
-
-// holder returns the candidate of a session.
-func holder(row db.AdvisoryLocksRow, now time.Time) candidate {
-	c := candidate{ID: cmp.Or(row.ApplicationName, "without a name"), Role: leads, Session: fmt.Sprintf("backend %d, user %s", row.Pid, row.Usename)}
-	if row.ClientAddr != "" {
-		c.Session += ", from " + row.ClientAddr
-	}
-	switch {
-	case row.Blocks != "":
-		c.Role, c.Session = blocks, db.Blocker(row.Pid, row.ApplicationName, row.Usename, row.Blocks, row.Prepared)
-	case row.Deputy:
-		c.Role = deputy
-	case !row.Granted:
-		c.Role = waits
-	}
-	if row.WaitingMicros != 0 {
-		c.Waiting = "waiting for " + lasting(now.Sub(db.Time(row.WaitingMicros)))
-	}
-	return c
 }

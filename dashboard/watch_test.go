@@ -227,9 +227,9 @@ func TestTheTermsOfManyElectionsAreReadInABoundedNumber(t *testing.T) {
 		mock.ExpectQuery("-- name: AdvisoryLocks").WillReturnRows(sqlmock.NewRows([]string{"key"}))
 		mock.ExpectRollback()
 		mock.ExpectBegin()
-		candidates := sqlmock.NewRows([]string{"key", "election", "candidate_id", "version", "health", "metadata", "since_micros", "published_micros", "left_micros", "live", "leads", "deputy"})
+		candidates := sqlmock.NewRows([]string{"key", "election", "candidate_id", "version", "health", "healthy", "metadata", "since_micros", "published_micros", "left_micros", "live", "expires_millis", "leads", "deputy"})
 		for i := range c.elections {
-			candidates.AddRow(i, fmt.Sprint(i), "one", "", nil, "{}", time.Now().UnixMicro(), time.Now().UnixMicro(), 0, true, false, false)
+			candidates.AddRow(i, fmt.Sprint(i), "one", "", nil, nil, "{}", time.Now().UnixMicro(), time.Now().UnixMicro(), 0, true, 45_000, false, false)
 		}
 		mock.ExpectQuery("-- name: Candidates").WithArgs("[]").WillReturnRows(candidates)
 		mock.ExpectRollback()
@@ -316,7 +316,7 @@ func TestAStuckDriverCallFailsThePageOnlyForAMoment(t *testing.T) {
 		expect("at first", http.StatusOK, "orders")
 		dead.Cut(electortest.Both)
 		time.Sleep(3 * time.Minute)
-		expect("when the network is cut", http.StatusServiceUnavailable, "does not answer", "shows the state of 3 min 5 s ago", "orders")
+		expect("when the network is cut", http.StatusServiceUnavailable, "does not answer", "at the last look, 3 min 5 s ago", "orders")
 		time.Sleep(2 * lookTimeout)
 		expect("while the call has not returned", http.StatusOK, "orders")
 		if page.watch.stuck != 1 || d.connections.Load() != 2 {

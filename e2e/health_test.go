@@ -424,3 +424,25 @@ func TestOneHealthCheckServesElectionEndpointsAndRoster(t *testing.T) {
 		eventually(t, "the leader is published", func() bool { h := published(); return h != nil && *h == 1 })
 	})
 }
+
+// The next publication at rest would be an hour later.
+func TestARosterPublishesAtOnceThatACandidateBecameUnhealthyOrHealthy(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		r := rosterOn(t, d.open(t, 1, s.DSN()), s.schema(t), roster.WithPublishInterval(time.Hour))
+		var ill atomic.Bool
+		c, _ := s.standWatched(t, d, 0, s.election(t), gate(&ill), elector.WithHooks(r))
+		check(t, r.Add(c.Elector))
+		c.run(t, nil)
+		c.elected(t)
+		for _, unhealthy := range []bool{true, false} {
+			ill.Store(unhealthy)
+			eventually(t, "it is published", func() bool {
+				all, err := r.Candidates(soon(t), c.Key())
+				check(t, err)
+				return len(all) == 1 && all[0].Health != nil && all[0].Unhealthy == unhealthy && (*all[0].Health == 0) == unhealthy
+			})
+		}
+	})
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -141,7 +140,7 @@ func (a *announcer) calls(of *registration, method string) (returned func()) {
 		if gate.Await(again, c.returned) || method == "OnElected" {
 			return
 		}
-		_ = backoff.Guard(a.beside(again, hooks.Failure{Op: hooks.OpHook, Returned: c.returned, Err: fmt.Errorf(
+		_ = backoff.Guard(a.beside(again, hooks.Failure{Op: hooks.OpHook, Since: began, Returned: c.returned, Err: fmt.Errorf(
 			"elector: %v has not returned for %v: until it does, no hook is called, this candidate does not campaign, and a term that ends keeps its lock, "+
 				"so that nobody else can lead: make it return, or restart the process", c, time.Since(began).Round(time.Millisecond))}))
 	})
@@ -185,7 +184,7 @@ func tell[H any](queue *announcer, all []*registration, call func(H), panicked f
 	defer tell(queue, all[1:], call, panicked)
 	defer func() {
 		if p := recover(); p != nil {
-			panicked(fmt.Errorf("%w: %v\n%s", errHookPanicked, p, debug.Stack()))
+			panicked(newPanicError(errHookPanicked, p))
 		}
 	}()
 	if h, ok := all[0].hook.(H); ok && !all[0].removed.Load() { // perhaps removed by the hook before

@@ -161,7 +161,11 @@ func (c *campaign) acquire(ctx context.Context, last bool) lock.Attempt {
 	if !c.terms.Begin(gate.Always) {
 		return lock.Attempt{Err: context.Cause(c.closing)}
 	}
-	got := c.acquirer.Acquire(ctx, lock.Try{Last: c.standing, Woken: c.wakeUps, Once: last})
+	began := time.Now()
+	got := c.acquirer.Acquire(ctx, lock.Try{Last: c.standing, Woken: &pauses{Waker: c.wakeUps, led: &c.known.led}, Once: last})
+	if got.Outcome == lock.Busy && c.known.led.Before(began) { // an attempt without pauses asked after it began
+		c.known.led = began
+	}
 	if got.Lock == nil {
 		c.terms.Finish()
 	}
@@ -172,6 +176,7 @@ func (c *campaign) acquire(ctx context.Context, last bool) lock.Attempt {
 func (c *campaign) elected(ctx context.Context, l *lock.Lock, event hooks.Campaign) *Term {
 	a := c.announcer
 	c.standing = lock.Led
+	before := c.ledBefore(time.Now())
 	t := newTerm(ctx, c.candidate, l, c.unclaim)
 	c.onTerm(t)
 	event.Outcome = hooks.Granted
@@ -181,9 +186,9 @@ func (c *campaign) elected(ctx context.Context, l *lock.Lock, event hooks.Campai
 	}
 	c.token = max(c.token, l.Token())
 	c.saw(ctx, lock.Holder{PID: l.Session.PID(), CandidateID: c.candidateID})
-	elected := hooks.Elected{Token: l.Token(), At: t.electedAt, Waited: t.electedAt.Sub(c.began), Deadline: t.Deadline(), InTransaction: l.Session.InTransaction(),
-		NotListening: c.source.ListensForLoss()}
-	onElected := a.elected(t.ctx, elected, func(err error) { t.end(hooks.LeadFailed, pgerr.Wrap(ErrLeadFailed, err)) })
+	before.Token, before.At, before.Campaigned, before.Deadline = l.Token(), t.electedAt, t.electedAt.Sub(c.began), t.Deadline()
+	before.InTransaction, before.NotListening = l.Session.InTransaction(), c.source.ListensForLoss()
+	onElected := a.elected(t.ctx, before, func(err error) { t.end(hooks.LeadFailed, pgerr.Wrap(ErrLeadFailed, err)) })
 	t.untold.Store(t.work.Begin(gate.Always))
 	a.post(func() {
 		if l.Session.Ended() == nil && t.untold.Swap(false) { // else the process, or an earlier hook, took longer than the session lived

@@ -36,8 +36,8 @@ type candidate struct {
 	acquirer lock.Acquirer
 	standing lock.Standing
 	wakeUps  *wakeup.Calls // nil without a notifier
-	seen     lock.Holder   // the leader that was last seen
 	token    int64         // the largest of its terms
+	known    known         // of who led
 
 	last atomic.Pointer[sighting] // for LastLeader
 }
@@ -114,9 +114,9 @@ func (n *candidate) saw(ctx context.Context, leader lock.Holder) {
 		n.sees(leader.CandidateID, time.Now())
 	}
 	leader = lock.Holder{PID: leader.PID, CandidateID: leader.CandidateID} // all that an attempt sees
-	if !n.announcer.seesLeader() || n.seen == leader {
+	if !n.announcer.seesLeader() || n.known.leader == leader {
 		return
 	}
-	n.announcer.post(n.announcer.leaderChanged(ctx, hooks.LeaderChanged{Previous: n.seen.CandidateID, Current: leader.CandidateID, PID: leader.PID}))
-	n.seen = leader
+	n.announcer.post(n.announcer.leaderChanged(ctx, hooks.LeaderChanged{Previous: n.known.leader.CandidateID, Current: leader.CandidateID, PID: leader.PID}))
+	n.known.leader = leader
 }

@@ -170,7 +170,7 @@ func (e *Elector) serve(caller, ctx context.Context, t *Term, lead func(ctx cont
 	switch {
 	case ctx.Err() != nil: // which ends the term, on another goroutine
 	case err == nil:
-		own = t.end(hooks.Resigned, ErrResigned)
+		own = t.end(hooks.Resigned, errLeadReturned)
 	default:
 		own = t.end(hooks.LeadFailed, fmt.Errorf("%w: %w", ErrLeadFailed, err))
 	}

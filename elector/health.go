@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -169,7 +168,7 @@ func (m *healthMonitor) await(ctx context.Context) Health {
 func (m *healthMonitor) runCheck(ctx context.Context) (h Health) {
 	defer func() {
 		if p := recover(); p != nil {
-			h = Health{At: time.Now(), Err: fmt.Errorf("%w: %v\n%s", errCheckPanicked, p, debug.Stack())}
+			h = Health{At: time.Now(), Err: newPanicError(errCheckPanicked, p)}
 		}
 	}()
 	return Health{Score: clampScore(m.check(ctx)), At: time.Now()}

@@ -2,7 +2,7 @@ package elector
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -59,11 +59,21 @@ func (n *candidate) subscribe(wake func(), matters func(what event, id string) b
 	}
 }
 
+var errNotifierPanicked = errors.New("elector: the notifier panicked")
+
 // guarded makes a call of the notifier, and reports a panic.
 func (n *candidate) guarded(call func()) {
-	if err := backoff.Guard(call); err != nil {
-		err = fmt.Errorf("elector: the notifier panicked: %w", err)
-		n.announcer.post(n.announcer.failure(context.Background(), hooks.Failure{Op: hooks.OpHook, Err: err}))
+	var panicked error
+	_ = backoff.Guard(func() {
+		defer func() {
+			if p := recover(); p != nil {
+				panicked = newPanicError(errNotifierPanicked, p)
+			}
+		}()
+		call()
+	})
+	if panicked != nil {
+		n.announcer.post(n.announcer.failure(context.Background(), hooks.Failure{Op: hooks.OpHook, Err: panicked}))
 	}
 }
 

@@ -2,6 +2,7 @@ package elector
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -212,6 +213,9 @@ func (t *Term) endFor(offer *handover.Transfer, reason hooks.Reason, cause error
 	return true
 }
 
+// errLeadReturned is the cause of a term whose lead returned nil.
+var errLeadReturned = fmt.Errorf("%w: lead has returned", ErrResigned)
+
 // keep steps down when the term ends. The order is the promise: the work returns, then
 // OnDemoted, then the lock is released.
 func (t *Term) keep() {
@@ -227,7 +231,10 @@ func (t *Term) keep() {
 		a.post(a.failure(t.ctx, hooks.Failure{Op: hooks.OpHeartbeat, Err: cause})) // not awaited: a hook may be the work
 	}
 	t.awaitWork()
-	a.announce(a.demoted(t.ctx, hooks.Demoted{Token: t.Token(), Reason: reasonOf(cause), Err: cause, At: at, Held: max(0, at.Sub(t.electedAt)), Late: late}))
+	t.known.ended = ownEnd{at, reasonOf(cause)}
+	demoted := hooks.Demoted{Token: t.Token(), Reason: reasonOf(cause), Err: cause, At: at, Held: max(0, at.Sub(t.electedAt)), Late: late,
+		LeadReturned: errors.Is(cause, errLeadReturned)}
+	a.announce(a.demoted(t.ctx, demoted))
 	t.lock.WorkReturned()
 	if t.after.released = t.release(reasonOf(cause)); t.after.released == nil && t.after.heir == "" {
 		t.notify(context.Background(), notifyPatience, eventFree) // before the process may end

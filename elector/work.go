@@ -10,6 +10,10 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
+// instant is what work gets to return before it is reported, if nothing is left of the drain: in a
+// process that stood still it could not return before.
+const instant = 100 * time.Millisecond
+
 // awaitWork waits until the term's work has returned, however long that takes. It reports
 // work that overruns once while the session lives, because the lock is held and nobody else
 // can lead, and once after the session has ended. The caller of Campaign has the drain,
@@ -38,7 +42,7 @@ func (t *Term) awaitWork() {
 	if t.untold.Swap(false) { // OnElected is not called any more
 		t.work.Finish()
 	}
-	left := t.lock.Session.Proof.DrainLeft()
+	left := max(t.lock.Session.Proof.DrainLeft(), instant)
 	if t.unclaim != nil { // its work is not seen to return, and the lock may be held still
 		left = max(left, lease.Drain-time.Since(began))
 	}
@@ -56,7 +60,7 @@ func (t *Term) awaitWork() {
 
 // overrun makes a report of work that runs on.
 func (t *Term) overrun(since time.Time, meanwhile string) func() {
-	return t.announcer.beside(t.ctx, hooks.Failure{Op: hooks.OpWork, Returned: t.work.Idle(), Err: fmt.Errorf(
+	return t.announcer.beside(t.ctx, hooks.Failure{Op: hooks.OpWork, Since: since, Returned: t.work.Idle(), Err: fmt.Errorf(
 		"%w: it has not returned %v after its context was cancelled%s: %s: make it return when its context is done (does it wait for a RequestResign of its own?), or choose a longer drain",
 		ErrOverrun, time.Since(since).Round(time.Millisecond), t.announcer.busy(), meanwhile)})
 }

@@ -149,7 +149,7 @@ func TestALeaderOnADeadLinkStopsInTimeAndSaysWhatHangs(t *testing.T) {
 		b.ended(one, hooks.LeaseExpired)
 		b.failed(one, hooks.OpHeartbeat, hooks.OpCall)
 		b.wraps(one.rec.Failures()[1].Err, elector.ErrLeaseExpired)
-		if err := one.rec.Failures()[0].Err; errors.Is(err, elector.ErrSessionLost) || !strings.Contains(err.Error(), "the heartbeat was not answered") {
+		if err := one.rec.Failures()[0].Err; errors.Is(err, elector.ErrSessionLost) || !strings.Contains(err.Error(), "no heartbeat was answered") {
 			b.Errorf("it ends by %v", err)
 		}
 		b.whole(one)

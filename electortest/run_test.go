@@ -460,6 +460,26 @@ func TestRunWaitsForTheReportThatItsWorkOverran(t *testing.T) {
 	})
 }
 
+// It has had no time to return.
+func TestWorkOfAFrozenLeaderThatReturnsAtOnceWhenItThawsIsNoOverrun(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.candidate("one")
+		ctx, stop := context.WithCancel(always)
+		b.wraps(one.Run(ctx, func(ctx context.Context, _ *elector.Term) error {
+			one.process.Freeze()
+			time.Sleep(2 * lease)
+			one.process.Thaw()
+			<-ctx.Done()
+			time.Sleep(10 * time.Millisecond)
+			stop()
+			return nil
+		}), context.Canceled)
+		if n := len(one.overruns()); n != 0 {
+			b.Errorf("%d reports", n)
+		}
+	})
+}
+
 // Another may lead by then, and nothing is left of the drain.
 func TestWorkOfAFrozenLeaderIsReportedToOverrunAsSoonAsItThaws(t *testing.T) {
 	bubble(t, func(b *bench) {

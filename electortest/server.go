@@ -118,7 +118,7 @@ func (s *Server) report(b *backend, e Event) {
 // A Lock is a row of pg_locks: an advisory lock that a backend holds or waits for.
 type Lock struct {
 	Key         int64
-	Guard       bool // in the key space of two integers, such as a guard lock or that of WithWatch
+	Guard       bool // in the key space of two integers, such as a guard lock or a seat
 	Shared      bool
 	PID         int32
 	Application string // the backend's application_name

@@ -331,3 +331,36 @@ func TestARequestWithoutADeadlineThatWaitsForItselfIsReported(t *testing.T) {
 		}
 	})
 }
+
+// Anybody can make an offer. One that is not the leader's costs the deputy nothing.
+func TestTheDeputyKeepsItsSeatWhileAStrangerOffersTheLock(t *testing.T) {
+	onEach(t, func(b *bench, _ *candidate, _ *elector.Term) {
+		deputy := b.candidate("deputy")
+		b.check(deputy.Start(always))
+		time.Sleep(2 * time.Second)
+		seat := func() (pid int32) {
+			all, err := deputy.Candidates(always)
+			b.check(err)
+			for _, c := range all {
+				if c.Deputy && c.CandidateID == "deputy" {
+					pid = c.PID
+				}
+			}
+			return pid
+		}
+		before := seat()
+		strangers := b.Open()
+		defer strangers.Close()
+		stranger, err := strangers.Conn(always)
+		b.check(err)
+		defer stranger.Close()
+		high, low := lockkey.Halves(handover.OfferKey("deputy", deputy.Key()))
+		_, err = db.New(stranger).TryPair(always, db.TryPairParams{High: high, Low: low})
+		b.check(err)
+		time.Sleep(4 * heartbeat)
+		if after := seat(); before == 0 || after != before {
+			b.Errorf("the seat was held by backend %d, and then by %d", before, after)
+		}
+		b.check(deputy.Stop(always))
+	})
+}

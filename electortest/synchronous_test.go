@@ -972,7 +972,7 @@ func TestATermEndsWithTheValidityOfItsLastHeartbeatThoughCommitsAreAcknowledged(
 		<-term.Context().Done()
 		b.within("the term ends", 0, time.Since(time.Unix(0, answered.Load())), validity)
 		cause := context.Cause(term.Context())
-		if b.wraps(cause, elector.ErrLeaseExpired); !strings.Contains(cause.Error(), "last proof of the session") {
+		if b.wraps(cause, elector.ErrLeaseExpired); !strings.Contains(cause.Error(), "no heartbeat was answered") {
 			b.Errorf("got %v", cause)
 		}
 		b.wraps(term.Resign(always), elector.ErrNotLeader)

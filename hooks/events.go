@@ -15,10 +15,16 @@ type Elected struct {
 	Origin
 	Token         int64         // the term's fencing token
 	At            time.Time     // when the term began, on this process's clock
-	Waited        time.Duration // from the start of the campaign to At
+	Campaigned    time.Duration // from the start of the campaign to At; says nothing about how long nobody led
 	Deadline      time.Time     // when the term ends unless a heartbeat extends it
 	InTransaction bool          // the lock is held inside a transaction (elector.TransactionScope)
 	NotListening  error         // why the loss of the session is looked for each 250 ms, and not listened for; nil if it is
+
+	// Who led before, as far as this candidate knows: from its own terms, and from what its attempts
+	// have found, which look for the leader only if there is a hook for OnLeaderChanged.
+	Previous       string        // a candidate id, perhaps this one; "" if it has known of none
+	PreviousReason Reason        // why that term ended; "" unless it was a term of this elector
+	Leaderless     time.Duration // for how long nobody led, at most: since somebody was last known to lead; 0 if nobody was
 }
 
 // Demoted is reported when a term has ended and all of its work has returned.
@@ -30,6 +36,8 @@ type Demoted struct {
 	At     time.Time     // when the term ended: its context was cancelled, or its deadline if that was before
 	Held   time.Duration // from the start of the term to At
 	Late   time.Duration // from At until the context was cancelled: how long the process stood still at its deadline, say
+
+	LeadReturned bool // lead returned nil, with which Run or TryRun ends
 }
 
 // Reason says why a term ended. It is always one of the constants below.
@@ -69,13 +77,14 @@ type LeaderChanged struct {
 type Failure struct {
 	Origin
 	Op        Op
-	Err       error // wraps a sentinel of package elector where one applies, and the driver's error
+	Err       error // wraps a sentinel of package elector where one applies, and the driver's error; of a panic, errors.As finds an interface{ Stack() string }
 	At        time.Time
 	Attempt   int  // for OpCampaign: the number of attempts in a row that failed, not counting quick ones
 	Permanent bool // the elector gives up: Run or Campaign returns Err
 	Once      bool // for OpCampaign: TryCampaign or TryRun returns Err, and nothing goes on
 
 	Returned <-chan struct{} // for OpWork, and OpHook if a hook does not return: closed once it has; else nil
+	Since    time.Time       // with Returned: when the work's context was cancelled, or the hook was called
 }
 
 // Op says which operation failed.

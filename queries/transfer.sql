@@ -56,10 +56,10 @@ FROM handed;
 -- Ring makes a request to a leader, in a transaction of the one who asks: it shares the
 -- request's lock, and then the bell of the leader's session, which that session's next Ping
 -- finds. Both end with the transaction. rung is false if a Ping was looking at this moment.
--- The two integers of a bell are a constant (session.Bell) and the backend's process id.
+-- The two integers of a bell are a constant (inbox.Bell) and the backend's process id.
 --
 -- The leader's session answers by a lock of two integers, the halves of answer, that is named
--- after the transaction (session.AnswerKey): answered is true if that session, and no other, holds it.
+-- after the transaction (inbox.AnswerKey): answered is true if that session, and no other, holds it.
 SELECT CASE
     WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared(sqlc.arg(request_high)::integer, sqlc.arg(request_low)::integer) THEN false
     ELSE pg_catalog.pg_try_advisory_xact_lock_shared(983268819, sqlc.arg(pid)::integer)

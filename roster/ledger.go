@@ -37,7 +37,8 @@ func keyOf(o hooks.Origin) candidateKey { return candidateKey{o.Key, o.Candidate
 type presence struct {
 	election  string
 	leading   bool
-	health    *float64      // nil if unknown
+	health    *float64      // score of the last check; nil if unknown
+	healthy   *bool         // whether the checks let it lead; nil if unknown
 	period    time.Duration // between two attempts
 	until     time.Time     // when it counts as stopped, unless it leads or is heard of again
 	published bool          // as it is now
@@ -78,6 +79,7 @@ type candidate struct {
 	candidateKey
 	Election string   `json:"election"`
 	Health   *float64 `json:"health"`
+	Healthy  *bool    `json:"healthy"`
 }
 
 func newLedger(grace time.Duration) *ledger {
@@ -110,18 +112,30 @@ func (l *ledger) attempted(e hooks.Campaign) {
 	if e.Outcome != hooks.Granted {
 		l.join(e.Origin).period = e.Took + e.Next
 	}
-	l.saw(e.Origin, e.At)
+	if p := l.saw(e.Origin, e.At); p.healthy != nil && !*p.healthy { // it campaigns again, so it is healthy
+		l.news = true
+	}
 }
 
-// checked records a health check that ended at the given time. A recent check shows that
-// the candidate takes part.
-func (l *ledger) checked(o hooks.Origin, score float64, at, now time.Time) {
-	until := at.Add(l.grace)
+// failed makes a candidate that has become unhealthy say so at once.
+func (l *ledger) failed(e hooks.Failure) {
+	if e.Op == hooks.OpHealth {
+		l.news = true
+	}
+}
+
+// checked records the last health check. A recent check shows that the candidate takes part.
+// A change from healthy to unhealthy, or back, is published at once.
+func (l *ledger) checked(o hooks.Origin, health elector.Health, now time.Time) {
+	until := health.At.Add(l.grace)
 	if now.After(until) && l.present[keyOf(o)] == nil {
 		return
 	}
 	p := l.join(o)
-	p.health = &score
+	if p.healthy != nil && *p.healthy != health.Healthy {
+		p.publishAgain()
+	}
+	p.health, p.healthy = &health.Score, &health.Healthy
 	if until.After(p.until) {
 		p.until = until
 	}
@@ -193,7 +207,7 @@ func (l *ledger) batch(all bool) batch {
 	b := batch{terms: slices.Clone(l.waiting)}
 	for k, p := range l.present {
 		if all || !p.published {
-			b.publish = append(b.publish, candidate{k, p.election, p.health})
+			b.publish = append(b.publish, candidate{k, p.election, p.health, p.healthy})
 			p.sending = true
 		}
 	}
@@ -265,6 +279,7 @@ var (
 	_ hooks.CampaignHook = (*Roster)(nil)
 	_ hooks.ElectedHook  = (*Roster)(nil)
 	_ hooks.DemotedHook  = (*Roster)(nil)
+	_ hooks.ErrorHook    = (*Roster)(nil)
 )
 
 // Add makes the Roster a hook of the electors (elector.Elector.AddHooks), which does no harm if
@@ -319,6 +334,11 @@ func (r *Roster) OnElected(_ context.Context, e hooks.Elected) {
 // OnDemoted records that a term ended. It does not block.
 func (r *Roster) OnDemoted(_ context.Context, e hooks.Demoted) {
 	r.note(func(l *ledger) { l.demoted(e) })
+}
+
+// OnError records that a candidate has become unhealthy. It does not block.
+func (r *Roster) OnError(_ context.Context, e hooks.Failure) {
+	r.note(func(l *ledger) { l.failed(e) })
 }
 
 // note changes the ledger, and starts or wakes the writer.

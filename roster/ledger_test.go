@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 )
 
@@ -55,21 +56,52 @@ func TestALeaderStaysWithoutEvents(t *testing.T) {
 	}
 }
 
+// It also says so at once: OnError wakes the writer, and so does the first attempt after it.
+func TestACandidateThatBecomesUnhealthyOrHealthyIsPublishedAgain(t *testing.T) {
+	l := newLedger(grace)
+	says := func(healthy bool) {
+		t.Helper()
+		l.checked(one, elector.Health{At: now, Healthy: healthy}, now)
+		b := l.batch(false)
+		if len(b.publish) != 1 || *b.publish[0].Healthy != healthy {
+			t.Fatalf("healthy: %v; published is %+v", healthy, b.publish)
+		}
+		l.wrote(b)
+		l.checked(one, elector.Health{At: now, Healthy: healthy}, now)
+		if b := l.batch(false); len(b.publish) != 0 || l.news {
+			t.Errorf("without a change it is published again: %+v", b.publish)
+		}
+	}
+	says(true)
+	l.attempted(hooks.Campaign{Origin: one, At: now})
+	if l.failed(hooks.Failure{Origin: one, Op: hooks.OpCampaign}); l.news {
+		t.Error("a healthy candidate that campaigns is written at once")
+	}
+	if l.failed(hooks.Failure{Origin: one, Op: hooks.OpHealth}); !l.news {
+		t.Error("that it became unhealthy is not written at once")
+	}
+	says(false)
+	if l.attempted(hooks.Campaign{Origin: one, At: now}); !l.news {
+		t.Error("that it is healthy again is not written at once")
+	}
+	says(true)
+}
+
 func TestACheckedCandidateIsPublishedWithItsScoreWhileTheChecksAreRecent(t *testing.T) {
 	l := newLedger(grace)
-	if l.checked(one, 0.2, now, now.Add(grace+1)); len(l.batch(true).publish) != 0 {
+	if l.checked(one, elector.Health{Score: 0.2, At: now}, now.Add(grace+1)); len(l.batch(true).publish) != 0 {
 		t.Error("an old check, such as that of a stopped elector, made it take part")
 	}
-	l.checked(one, 0.2, now, now.Add(grace))
+	l.checked(one, elector.Health{Score: 0.2, At: now}, now.Add(grace))
 	if b := l.batch(false); len(b.publish) != 1 || *b.publish[0].Health != 0.2 {
 		t.Errorf("a check alone publishes %+v", b.publish)
 	}
-	l.checked(one, 0.3, now.Add(time.Minute), now.Add(time.Minute))
+	l.checked(one, elector.Health{Score: 0.3, At: now.Add(time.Minute)}, now.Add(time.Minute))
 	if l.expire(now.Add(time.Minute + grace)); len(l.batch(true).publish) != 1 || *l.batch(true).publish[0].Health != 0.3 {
 		t.Error("it has left while it was checked, or its score is the first one")
 	}
 	l.attempted(hooks.Campaign{Origin: one, At: now.Add(time.Minute), Next: time.Hour, Outcome: hooks.Busy})
-	l.checked(one, 0.9, now.Add(2*time.Minute), now.Add(2*time.Minute))
+	l.checked(one, elector.Health{Score: 0.9, At: now.Add(2 * time.Minute)}, now.Add(2*time.Minute))
 	if l.expire(now.Add(2 * time.Hour)); len(l.batch(true).publish) != 1 {
 		t.Error("a check has shortened the stay of a candidate that polls once an hour")
 	}

@@ -22,9 +22,11 @@ type Candidate struct {
 	Deputy      bool // by pg_locks: it leads when the leader is gone
 	Version     string
 	Health      *float64 // score of the last check (elector.WithHealth); nil if unknown
+	Unhealthy   bool     // its checks keep it from leading; false if unknown
 	Metadata    map[string]string
 	Since       time.Time // published without a gap since then
 	PublishedAt time.Time
+	NextBy      time.Time // it publishes again by then, unless it is gone, frozen or cut off
 }
 
 // State says whether a candidate still takes part.
@@ -65,7 +67,9 @@ func (r *Roster) Candidates(ctx context.Context, keys ...int64) ([]Candidate, er
 	all := make([]Candidate, len(rows))
 	for i, row := range rows {
 		all[i] = Candidate{Election: row.Election, Key: row.Key, ID: row.CandidateID, Leading: row.Leads, Deputy: row.Deputy,
-			Version: row.Version, Since: time.UnixMicro(row.SinceMicros), PublishedAt: time.UnixMicro(row.PublishedMicros)}
+			Version: row.Version, Since: time.UnixMicro(row.SinceMicros), PublishedAt: time.UnixMicro(row.PublishedMicros),
+			Unhealthy: row.Healthy.Valid && !row.Healthy.Bool}
+		all[i].NextBy = all[i].PublishedAt.Add(longest(time.Duration(row.ExpiresMillis)*time.Millisecond/silentAfter) + writeSlack)
 		switch {
 		case row.LeftMicros != 0:
 			all[i].State = Left

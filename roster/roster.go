@@ -23,8 +23,8 @@
 // A [Roster] is a hook for any number of electors. It never makes an elector wait: one
 // goroutine does all the writing. A Roster that is nobody's hook only reads.
 //
-// The roster publishes a candidate at its first event, when it is elected, and once per
-// publish interval: one statement for all candidates, about 200 bytes of WAL for each,
+// The roster publishes a candidate at its first event, when it is elected, when it becomes
+// healthy or unhealthy ([Roster.Add]), and once per publish interval: one statement for all candidates, about 200 bytes of WAL for each,
 // with an asynchronous commit. A candidate is [Live] for three intervals after a publication,
 // then [Silent]: it was killed, or cannot reach the database. It has [Left] if its Roster
 // was closed, or if its elector has stopped and reported nothing for some intervals.

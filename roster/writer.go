@@ -58,6 +58,12 @@ func spread(d time.Duration) time.Duration {
 	return d + time.Duration((rand.Float64()-0.5)*0.2*float64(d))
 }
 
+// longest returns the most that spread returns.
+func longest(d time.Duration) time.Duration { return d + d/10 }
+
+// writeSlack is how long a publication may take, as others see it.
+const writeSlack = time.Second
+
 func (r *Roster) leads() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -167,7 +173,7 @@ func (r *Roster) recordChecks() {
 		}
 		o := hooks.Origin{Election: e.Election(), Key: e.Key(), CandidateID: e.CandidateID()}
 		r.mu.Lock()
-		r.ledger.checked(o, health.Score, health.At, time.Now())
+		r.ledger.checked(o, health, time.Now())
 		r.mu.Unlock()
 	}
 }

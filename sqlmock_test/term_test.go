@@ -182,7 +182,7 @@ func TestTheValidityBeginsWhenTheTokenIsRequested(t *testing.T) {
 			t.Errorf("%v are left; requested at %v, elected at %v", left, term.RenewedAt(), term.ElectedAt())
 		}
 		settle()
-		if got := rec.Elected()[0]; !got.Deadline.Equal(term.Deadline()) || !got.At.Equal(term.ElectedAt()) || got.Waited != time.Second {
+		if got := rec.Elected()[0]; !got.Deadline.Equal(term.Deadline()) || !got.At.Equal(term.ElectedAt()) || got.Campaigned != time.Second {
 			t.Errorf("reported %+v", got)
 		}
 		resign(t, term)

@@ -18,23 +18,27 @@ import (
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/status"
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/roster"
 	"github.com/pgelector/pgelector/shard"
 	"github.com/spf13/cobra"
 )
 
 func (a *app) statusCommand() *cobra.Command {
 	var asJSON bool
-	var group string
+	var group, schema string
 	var shards int
 	cmd := &cobra.Command{
 		Use:   "status [NAME…]",
 		Short: "Show who leads, and who is the deputy",
 		Long: "Shows who leads each election, since when and from where, who is the deputy, and who else waits in the server, in\n" +
 			"order: for the named elections, or for all elections of the database.\n\n" +
-			"The server knows keys, not names: status shows the names that you give. If the leader's session does not tell since\n" +
-			"when it leads, it shows the start of the session, which is not later. Only the leader knows its token. The other\n" +
-			"followers hold nothing in the server, and do not show. Nor does a deputy while nobody leads. Many keys of one session,\n" +
-			"as of the shards of a group, are one row.\n\n" +
+			"The server knows keys, not names: status shows the names that you give, and others with --roster. Compare a key with\n" +
+			"\"pgelector key NAME\". A lock of another program with a 64-bit key looks like an election. If the leader's session does\n" +
+			"not tell since when it leads, status shows the start of the session, which is not later. The other followers hold\n" +
+			"nothing in the server, and do not show. Nor does a deputy while nobody leads. What one session leads without a name is\n" +
+			"one row: for a member of a group of shards its shards, and its seat, by which the members are counted.\n\n" +
+			"With --roster, also shows the names that the roster knows, the fencing tokens, and elections that have candidates and no\n" +
+			"leader.\n\n" +
 			"With --group, shows in one row how the shards of a group are spread over its members: --shards N numbered ones, or\n" +
 			"those that you name.\n\n" +
 			"Exit status: 0; 3 if nobody leads one of the named elections or shards; 64 bad usage; 69 no primary reached.",
@@ -46,6 +50,8 @@ func (a *app) statusCommand() *cobra.Command {
 				return exit.Usagef("status: --group needs --shards N, or the names of shards")
 			case group == "" && shards > 0:
 				return exit.Usagef("status: --shards needs --group")
+			case group != "" && schema != "":
+				return exit.Usagef("status: --group knows its names, and takes no --roster")
 			}
 			if err := checkNames(names...); err != nil {
 				return err
@@ -67,32 +73,50 @@ func (a *app) statusCommand() *cobra.Command {
 				return s.result()
 			}
 			snapshot, err := status.Look(ctx, pool, names...)
+			if err == nil && schema != "" {
+				err = addRoster(ctx, pool, schema, &snapshot)
+			}
 			if err != nil {
 				return a.failed(target, err)
 			}
-			if asJSON {
-				err = snapshot.WriteJSON(cmd.OutOrStdout())
-			} else if err = snapshot.WriteTable(cmd.OutOrStdout()); err == nil {
-				for _, note := range snapshot.Notes() {
-					fmt.Fprintln(cmd.ErrOrStderr(), note)
-				}
-			}
-			if err != nil {
-				return err
-			}
-			for _, e := range snapshot.Elections {
-				if len(names) > 0 && e.Leader == nil {
-					return exit.Silently(exit.Negative)
-				}
-			}
-			return nil
+			return show(cmd, snapshot, asJSON, len(names) > 0)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	cmd.Flags().StringVar(&schema, "roster", "", "show the names and tokens of the roster in this schema, such as pgelector")
 	cmd.Flags().StringVar(&group, "group", "", "show a group of shards in one row")
 	cmd.Flags().IntVar(&shards, "shards", 0, "with --group: the number of its shards")
 	a.connection.addTimeout(cmd)
 	return cmd
+}
+
+// show writes a snapshot. Its result is negative if nobody leads one of the elections that were named.
+func show(cmd *cobra.Command, snapshot status.Snapshot, asJSON, named bool) (err error) {
+	if asJSON {
+		err = snapshot.WriteJSON(cmd.OutOrStdout())
+	} else if err = snapshot.WriteTable(cmd.OutOrStdout()); err == nil {
+		for _, note := range snapshot.Notes() {
+			fmt.Fprintln(cmd.ErrOrStderr(), note)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range snapshot.Elections {
+		if named && e.Leader == nil {
+			return exit.Silently(exit.Negative)
+		}
+	}
+	return nil
+}
+
+// addRoster adds what the roster in a schema knows.
+func addRoster(ctx context.Context, pool *sql.DB, schema string, s *status.Snapshot) error {
+	r, err := roster.New(pool, roster.WithSchema(schema))
+	if err != nil {
+		return exit.Usagef("--roster: %v", err)
+	}
+	return s.Add(ctx, r)
 }
 
 func (a *app) watchCommand() *cobra.Command {

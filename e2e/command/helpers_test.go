@@ -143,7 +143,8 @@ func guarded(t *testing.T, password string) *pgcluster.Cluster {
 }
 
 // neverSaid are texts that say nothing to an operator. Package docs has those that stand in the sources.
-var neverSaid = []string{`cause=""`, `error=""`, `error=<nil>`, `cause=<nil>`}
+var neverSaid = []string{`cause=""`, `error=""`, `error=<nil>`, `cause=<nil>`,
+	`previous=""`, `leader=""`, "reason=resigned", "the lease expired: "}
 
 // running is the program while it runs.
 type running struct {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -174,8 +175,12 @@ func TestTheCommandOfAShardThatEndsIsRunAgain(t *testing.T) {
 // It is for the commands, and a host may have none for the moment.
 func TestAHangUpEndsNoHostOfAGroup(t *testing.T) {
 	t.Parallel()
-	r := launch(t, at(shared.Get(t).DSN()), sharing(unique("group"), 1, "--restart-delay", "1m", "--", "false")...)
+	group := unique("group")
+	r := launch(t, at(shared.Get(t).DSN()), sharing(group, 1, "--restart-delay", "1m", "--", "false")...)
 	r.logs(t, "command ended")
+	if log := r.errs.String(); !regexp.MustCompile(`elected: election="seat \d+ of `+group+`"`).MatchString(log) || strings.Contains(log, group+"#") {
+		t.Errorf("the log does not say what the member's seat is:\n%s", log)
+	}
 	r.signal(t, syscall.SIGHUP)
 	r.signal(t, syscall.SIGQUIT)
 	time.Sleep(100 * time.Millisecond) // until it has heard of them
@@ -229,7 +234,7 @@ func TestStatusShowsAGroupInOneRow(t *testing.T) {
 		}
 	}
 	invoke(t, at(dsn), "status", "--group", "billing", "--shards", "3").want(t, exit.OK, "billing", "web-1 3")
-	invoke(t, at(dsn), "status").want(t, exit.OK, "4 keys", "leads", "web-1") // with the seat
+	invoke(t, at(dsn), "status").want(t, exit.OK, "4 unnamed, of one session", "leads", "web-1", "the member's seat")
 	invoke(t, at(dsn), "status", "--group", "billing", "--json", "1", "other").want(t, exit.Negative, `"candidate": "web-1"`, `"other"`)
 	stop()
 	<-done
@@ -260,6 +265,10 @@ func TestRunPublishesItsCandidateInTheRoster(t *testing.T) {
 	follows := launch(t, at(dsn), "lead", name(t), "--candidate", "follows", "--roster", "who", "--http", freeAddress(t))
 	eventually(t, "both are published", func() bool { return of("leads").Leading && of("follows").State == roster.Live })
 	third := launch(t, at(dsn), "lead", name(t), "--candidate", "polls", "--takeover", "poll", "--roster", "who", "--http", freeAddress(t))
+	invoke(t, at(dsn), "status", "--roster", "who").want(t, exit.OK, name(t)+"  ", "leads", "TOKEN")
+	invoke(t, at(dsn), "status", "--roster", "who", "--json", name(t)).want(t, exit.OK, `"token": "`)
+	invoke(t, at(dsn), "status", "--roster", "pg_x").want(t, exit.Usage, "--roster", "pg_")
+	invoke(t, at(dsn), "status", "--roster", "nosuch").want(t, exit.Failure, "pgelector lead --roster")
 	page := launch(t, at(dsn), "dashboard", "--listen", "127.0.0.1:0", "--roster", "who", name(t))
 	address := strings.TrimSuffix("127.0.0.1:"+page.says(t, "http://127.0.0.1:"), "/")
 	eventually(t, "one that has neither the lock nor a seat is shown", func() bool { return strings.Contains(get(t, address, "/").body, "polls") })

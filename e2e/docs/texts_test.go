@@ -20,7 +20,15 @@ var never = []struct{ text, because string }{
 	{"exactly one of your", "at most one holds the lock, and another may not have noticed yet that it lost it"},
 	{"exactly one of many hosts", "the same"},
 	{"exactly one of them runs", "the same"},
+	{"last proof of the session", "say who was silent: no heartbeat was answered, or this process stood still"},
+	{"the heartbeat was not answered", "the same"},
+	{"valid for %v of the lease", "the same"},
+	{"… waited=", "after a fast failover it reads as an outage: campaigned="},
 	{"; but for %s", "a claim that held names its exception itself"},
+	{"token is known to the leader only", "status said so at each call: its help says it once"},
+	{"hold nothing in the server, and do not show. The", "the same"},
+	{`"%d keys"`, "the fifth key of four shards is the member's seat: say so"},
+	{"Bars for six systems", "the picture has marks"},
 }
 
 // mayQuote are the pages that tell of the past.

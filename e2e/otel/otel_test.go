@@ -58,7 +58,7 @@ func newBench(t *testing.T) bench {
 func (b bench) elect(ctx context.Context, who hooks.Origin, token int64) context.CancelFunc {
 	ctx, cancel := context.WithCancel(ctx)
 	b.OnCampaign(ctx, hooks.Campaign{Origin: who, Attempt: 3, Outcome: hooks.Granted, At: time.Now()})
-	b.OnElected(ctx, hooks.Elected{Origin: who, Token: token, At: time.Now(), Waited: time.Minute, Deadline: time.Now().Add(validity)})
+	b.OnElected(ctx, hooks.Elected{Origin: who, Token: token, At: time.Now(), Campaigned: time.Minute, Deadline: time.Now().Add(validity)})
 	return cancel
 }
 

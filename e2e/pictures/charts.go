@@ -26,61 +26,123 @@ var compared = []struct{ name, system string }{
 
 // The marks of the chart: the longest of the medians of these faults.
 var marked = []struct {
-	name   string
-	faults []string
-	shape  string  // around 0, 0
-	x      float64 // where its column ends
-	width  float64 // of its name
-	ink    func(palette) string
+	name, long string // on a phone, and else
+	faults     []string
+	shape      string  // around 0, 0
+	x          float64 // where its column ends on a phone
+	width      float64 // of its name there
+	ink        func(palette) string
 }{
-	{"resigned", []string{"clean resignation"}, `<circle r="5" fill="%s"/>`, 246, 62, func(p palette) string { return p.onGood }},
-	{"kill -9", []string{"kill -9"}, `<rect x="-4.5" y="-4.5" width="9" height="9" fill="%s"/>`, 316, 44, func(p palette) string { return p.onWarn }},
-	{"silent", []string{"SIGSTOP", "black-holed link"}, `<path d="M0 -6 L6 5 L-6 5 Z" fill="%s"/>`, 388, 42, func(p palette) string { return p.onBad }},
+	{"resigned", "resigned", []string{"clean resignation"}, `<circle r="5" fill="%s"/>`, 246, 62, func(p palette) string { return p.onGood }},
+	{"kill -9", "was killed (kill -9)", []string{"kill -9"}, `<rect x="-4.5" y="-4.5" width="9" height="9" fill="%s"/>`, 316, 44, func(p palette) string { return p.onWarn }},
+	{"silent", "fell silent (frozen, or its link cut)", []string{"SIGSTOP", "black-holed link"}, `<path d="M0 -6 L6 5 L-6 5 Z" fill="%s"/>`, 388, 42, func(p palette) string { return p.onBad }},
 }
 
-// failover returns a function that draws how long nobody leads after a fault, from the results
-// of the bench. It is narrow, so that it can be read on a phone.
-func failover(file string) func(*canvas) {
-	gaps, err := figures.Read(file)
+// gaps are the results of the bench.
+type gaps struct {
+	median func(system, fault string) float64
+}
+
+func readGaps(file string) gaps {
+	results, err := figures.Read(file)
 	if err != nil {
 		log.Fatal(err)
 	}
-	median := func(system, fault string) float64 {
-		ms, err := gaps.Median(system, fault)
+	return gaps{func(system, fault string) float64 {
+		ms, err := results.Median(system, fault)
 		if err != nil {
 			log.Fatal(file, ": ", err)
 		}
 		return ms
+	}}
+}
+
+// longest returns the longest of the medians of a system after some faults.
+func (g gaps) longest(system string, faults []string) (ms float64) {
+	for _, fault := range faults {
+		ms = max(ms, g.median(system, fault))
 	}
-	return func(c *canvas) {
-		c.title = "How long nobody leads after the leader resigned, was killed, or fell silent"
-		c.width, c.height = narrow, 456
-		c.label(12, 22, 15, c.text, "start", "600", "How long nobody leads after a fault")
-		for _, m := range marked {
-			c.label(m.x, 50, 13, m.ink(c.palette), "end", "600", m.name)
-			c.mark(m.shape, m.ink(c.palette), m.x-m.width-10, 45.5)
+	return ms
+}
+
+const (
+	chartTitle = "How long nobody leads after the leader resigned, was killed, or fell silent: three marks for each of six systems, on a logarithmic scale"
+	shortest   = 0.5 // ms, where the scale begins
+	starred    = "* WithTakeover(Wait), lease 1 s"
+)
+
+var ticks = []string{"1 ms", "10 ms", "100 ms", "1 s", "10 s"}
+
+// decades returns how far a time is from the beginning of the scale.
+func decades(ms float64) float64 { return math.Log10(min(max(ms, shortest), 1e5) / shortest) }
+
+// failover draws how long nobody leads after a fault, as wide as a page.
+func (g gaps) failover(c *canvas) {
+	const (
+		left, lane, high, top = 200.0, 17.0, 62.0, 74.0
+		decade                = 130.0
+	)
+	place := func(ms float64) float64 { return left + decade*decades(ms) }
+	c.title = chartTitle
+	c.width, c.height = 880, 500
+	c.label(12, 22, 15, c.text, "start", "600", "How long nobody leads after the leader …")
+	for i, m := range marked {
+		x := []float64{18, 108, 268}[i]
+		c.mark(m.shape, m.ink(c.palette), x, 44.5)
+		c.label(x+11, 49, 13, m.ink(c.palette), "start", "600", m.long)
+	}
+	bottom := top + high*float64(len(compared))
+	for i, tick := range ticks {
+		x := place(math.Pow10(i))
+		c.add(`<path d="M%.1f %.1f V%.1f" stroke="%s"/>`, x, top-6, bottom-4, c.quiet)
+		c.note(x, bottom+14, "middle", tick)
+	}
+	for i, row := range compared {
+		y := top + high*float64(i)
+		if i > 0 {
+			c.add(`<path d="M12 %.1f H868" stroke="%s"/>`, y-6, c.quiet)
 		}
-		place := func(ms float64) float64 { return 20 + 68*math.Log10(min(max(ms, 0.5), 1e5)/0.5) }
-		for i, row := range compared {
-			y := 78 + 54*float64(i)
-			c.label(12, y, 14, c.text, "start", "600", row.name)
-			c.add(`<path d="M12 %.1f H388" stroke="%s"/>`, y+19, c.quiet)
-			for i, m := range marked {
-				longest := 0.0
-				for _, fault := range m.faults {
-					longest = max(longest, median(row.system, fault))
-				}
-				c.label(m.x, y, 13, m.ink(c.palette), "end", "500", figures.Duration(longest))
-				if !math.IsInf(longest, 1) {
-					c.mark(m.shape, m.ink(c.palette), place(longest), y+8+11*float64(i))
-				}
+		c.label(12, y+lane+8, 14, c.text, "start", "600", row.name)
+		for j, m := range marked {
+			longest, y := g.longest(row.system, m.faults), y+lane*float64(j)+8
+			if math.IsInf(longest, 1) {
+				c.label(868, y+5, 13, m.ink(c.palette), "end", "500", figures.Duration(longest))
+				c.mark(m.shape, m.ink(c.palette), 818, y)
+				continue
+			}
+			c.label(place(longest)+12, y+5, 13, m.ink(c.palette), "start", "500", figures.Duration(longest))
+			c.mark(m.shape, m.ink(c.palette), place(longest), y)
+		}
+	}
+	c.note(12, bottom+38, "start", "Medians, on a logarithmic scale. "+starred)
+}
+
+// failoverOnPhone draws the same, narrow enough to be read on a phone.
+func (g gaps) failoverOnPhone(c *canvas) {
+	place := func(ms float64) float64 { return 20 + 68*decades(ms) }
+	c.title = chartTitle
+	c.width, c.height = narrow, 456
+	c.label(12, 22, 15, c.text, "start", "600", "How long nobody leads after a fault")
+	for _, m := range marked {
+		c.label(m.x, 50, 13, m.ink(c.palette), "end", "600", m.name)
+		c.mark(m.shape, m.ink(c.palette), m.x-m.width-10, 45.5)
+	}
+	for i, row := range compared {
+		y := 78 + 54*float64(i)
+		c.label(12, y, 14, c.text, "start", "600", row.name)
+		c.add(`<path d="M12 %.1f H388" stroke="%s"/>`, y+19, c.quiet)
+		for i, m := range marked {
+			longest := g.longest(row.system, m.faults)
+			c.label(m.x, y, 13, m.ink(c.palette), "end", "500", figures.Duration(longest))
+			if !math.IsInf(longest, 1) {
+				c.mark(m.shape, m.ink(c.palette), place(longest), y+8+11*float64(i))
 			}
 		}
-		for i, tick := range []string{"1 ms", "10 ms", "100 ms", "1 s", "10 s"} {
-			c.note(place(math.Pow10(i)), 402, "middle", tick)
-		}
-		c.note(12, 424, "start", "Medians, log scale. Silent: frozen, or its link cut.", "* WithTakeover(Wait), lease 1 s")
 	}
+	for i, tick := range ticks {
+		c.note(place(math.Pow10(i)), 402, "middle", tick)
+	}
+	c.note(12, 424, "start", "Medians, log scale. Silent: frozen, or its link cut.", starred)
 }
 
 // mark draws a shape at a point.

@@ -46,8 +46,8 @@ func draw(_ context.Context, dir string) error {
 // pictures returns the pictures of docs/pictures, which is dir, by file name.
 func pictures(dir string) map[string]string {
 	all := map[string]string{}
-	gaps := failover(filepath.Join(dir, "../../bench/results.json"))
-	for name, draw := range map[string]func(*canvas){"states": states, "lease": leaseArithmetic, "metrics": metrics, "roster": rosterTables, "handover": handOver, "shards": shards, "failover": gaps} {
+	gaps := readGaps(filepath.Join(dir, "../../bench/results.json"))
+	for name, draw := range map[string]func(*canvas){"states": states, "lease": leaseArithmetic, "metrics": metrics, "roster": rosterTables, "handover": handOver, "shards": shards, "failover": gaps.failover, "failover-phone": gaps.failoverOnPhone} {
 		c := &canvas{palette: light}
 		draw(c)
 		all[name+".svg"] = c.svg()
@@ -312,7 +312,7 @@ func rosterTables(c *canvas) {
 	c.state(370, 44, 230, 76, "pg_locks", "who leads: the only truth")
 	c.arrow(260, 82, 368, 82)
 	c.note(314, 72, "middle", "the lock")
-	c.table(370, 150, 230, "roster_candidates", "key, candidate_id", "election, version, metadata", "since, health", "published_at, expires_at, left_at")
+	c.table(370, 150, 230, "roster_candidates", "key, candidate_id", "election, version, metadata", "since, health, healthy", "published_at, expires_at, left_at")
 	c.table(370, 300, 230, "roster_terms", "key, token", "election, candidate_id", "elected_at, ended_at", "reason, error")
 	c.arrow(260, 320, 315, 320, 315, 212, 368, 212)
 	c.arrow(260, 362, 368, 362)

@@ -69,8 +69,8 @@ func TestTheArithmeticMatchesTheElector(t *testing.T) {
 	}
 }
 
-// The others, of metrics and of the roster, are wide.
-var onPhones = []string{"failover.svg", "handover.svg", "lease.svg", "shards.svg", "states.svg"}
+// The others, of metrics, of the roster and of failovers on a page, are wide.
+var onPhones = []string{"failover-phone.svg", "handover.svg", "lease.svg", "shards.svg", "states.svg"}
 
 func TestThePicturesCanBeReadOnAPhone(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

@@ -398,7 +398,9 @@ func TestManyShardsOverManyMembers(t *testing.T) {
 	time.Sleep(rest) // measured, not waited for
 	perMember := float64(g.transactions()-before) / rest.Seconds() / float64(len(ids))
 	g.Logf("at rest: %.1f transactions a second for each member", perMember)
-	if perMember > 15 {
+	// Ten times a second each member looks whether another has ended; with lib/pq it looks four times
+	// whether its own session has.
+	if perMember > 20 {
 		g.Errorf("%.1f transactions a second for each member", perMember)
 	}
 	first := g.even("before", len(ids))

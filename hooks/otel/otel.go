@@ -349,7 +349,7 @@ func (s *spans) elected(ctx context.Context, e hooks.Elected) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	of, c := s.candidate(e.Origin)
-	_, campaign := s.tracer.Start(ctx, "pgelector.campaign", trace.WithTimestamp(e.At.Add(-e.Waited)),
+	_, campaign := s.tracer.Start(ctx, "pgelector.campaign", trace.WithTimestamp(e.At.Add(-e.Campaigned)),
 		trace.WithAttributes(about(e.Origin, attemptsKey.Int(c.granted))...))
 	campaign.End(trace.WithTimestamp(e.At))
 

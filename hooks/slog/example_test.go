@@ -26,7 +26,7 @@ func ExampleNew() {
 	// What an elector reports in an outage:
 	ctx, start := context.Background(), time.Now()
 	us := hooks.Origin{Election: "orders", Key: 42, CandidateID: "web-1"}
-	hook.OnElected(ctx, hooks.Elected{Origin: us, Token: 745, Waited: 3 * time.Second})
+	hook.OnElected(ctx, hooks.Elected{Origin: us, Token: 745, Campaigned: 3 * time.Second, Previous: "web-3", Leaderless: 90 * time.Millisecond})
 	lost := errors.New("session lost: server closed the connection")
 	hook.OnDemoted(ctx, hooks.Demoted{Origin: us, Token: 745, Reason: hooks.SessionLost, Err: lost, Held: time.Hour})
 	for i := range 60 {
@@ -39,9 +39,9 @@ func ExampleNew() {
 	hook.OnLeaderChanged(ctx, hooks.LeaderChanged{Origin: us, Previous: "web-1", Current: "web-2", PID: 4711})
 
 	// Output:
-	// level=INFO msg=elected election=orders candidate=web-1 key=42 token=745 waited=3s
+	// level=INFO msg=elected election=orders candidate=web-1 key=42 token=745 previous=web-3 leaderless=90ms campaigned=3s
 	// level=WARN msg=demoted election=orders candidate=web-1 key=42 token=745 reason=session_lost held=1h0m0s error="session lost: server closed the connection"
 	// level=WARN msg="attempt failed" election=orders candidate=web-1 key=42 op=campaign error="connection refused" failed_attempts=1
 	// level=INFO msg="attempts succeed again" election=orders candidate=web-1 key=42 after=1m0s failed_attempts=60
-	// level=INFO msg="leader changed" election=orders candidate=web-1 key=42 previous=web-1 leader=web-2 pid=4711
+	// level=INFO msg="leader changed" election=orders candidate=web-1 key=42 leader=web-2 pid=4711
 }

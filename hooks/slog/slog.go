@@ -6,38 +6,49 @@
 // because many JSON readers lose digits of 64-bit numbers. These are the lines, with
 // their other fields:
 //
-//	info   elected                  token waited
-//	info   resigned                 token reason held                resigned, shutdown
-//	info   resigned                 token reason held error          requested
-//	warn   demoted                  token reason held error          session_lost, lease_expired, unhealthy
+//	info   elected                  token [previous] [leaderless] [outage failed_attempts] campaigned
+//	info   elected again            token [ended] [leaderless] [outage failed_attempts] campaigned         this candidate led before
+//	info   lead returned: Run ends  token held                       lead has returned nil
+//	info   resigned                 token [reason] held [why]        requested (why: by whom), or shutdown; no reason: Term.Resign
+//	warn   demoted                  token reason held [late] error   session_lost, lease_expired, unhealthy
 //	error  demoted                  token reason held error          lead_failed
+//	info   demoted                  token reason held                an earlier line has the error: "candidate unhealthy", "hook panicked"
 //	info   transaction scope        attempt                          its first attempt in transaction scope (elector.WithScope)
 //	info   not listening for loss   reason                           its first term, if the driver cannot be waited on
 //	info   became deputy            attempt                          its first event as the deputy
-//	info   leader changed           previous leader pid              another candidate, or nobody, leads now
-//	trace  leader changed           previous leader pid              this candidate leads now, or no longer leads
-//	warn   attempt failed           op error failed_attempts         the first attempt that failed
+//	info   leader changed           [previous] [leader] pid          another session leads now; no leader: it has no name
+//	info   leader elected again     leader pid                       on another session: it was restarted, say
+//	info   no leader known          previous                         nobody leads now
+//	trace  leader changed           [previous] leader pid            this candidate leads now
+//	warn   attempt failed           op error failed_attempts         the first attempt that failed; 10 s after a lost term at the earliest
 //	warn   attempt failed           op error                         of a shared session, for the election that the error names
-//	trace  attempt failed again     op error failed_attempts         the attempts that failed after it
-//	info   attempts succeed again   after failed_attempts            the first attempt that succeeded again
+//	trace  attempt failed again     op error failed_attempts         the other attempts that failed
+//	info   attempts succeed again   after failed_attempts            the first one that did; if it was granted, "elected" tells of the outage
 //	error  gave up                  op error failed_attempts         a permanent failure ended the campaign
 //	error  gave up                  op error                         a permanent failure of anything else
-//	warn   heartbeat failed         op error
+//	warn   heartbeat failed         op error                         before "elected", which then does not follow
+//	trace  heartbeat failed         op error                         during a term: "demoted" has the error
 //	warn   work failed after term   op error
 //	warn   release failed           op error
-//	error  work outlived its term   op error
-//	error  hook panicked            op error
+//	error  work outlived its term   op error                         again if the session ends meanwhile
+//	info   work returned after all  op after                         after the end of the term's context
+//	error  hook panicked            op error [stack]
+//	trace  hook panicked            op error [stack]                 "demoted" had the error
 //	error  hook does not return     op error
-//	info   returned after all       op after                         work or a hook; after that report
+//	info   hook returned after all  op after                         after it was called
 //	warn   session setting refused  op error
-//	warn   candidate unhealthy      op error
+//	warn   candidate unhealthy      op error [stack]
+//	trace  candidate unhealthy      op error [stack]                 "demoted" had the error
 //	warn   request not answered     op error
 //	warn   driver call abandoned    op error
 //	warn   token fell               op error
 //	trace  heartbeat                token took valid_for
 //	trace  campaign attempt         attempt outcome deputy took next
 //
-// An outage of the database costs two lines, however many attempts fail meanwhile.
+// One fault is one line at its level, and at most one line when it is over, however many attempts
+// fail meanwhile. The fields in brackets are there if something is known: previous is who led
+// before, ended why this candidate's own last term did, leaderless for how long nobody led at most,
+// late how long a process stood still at the end, stack the stack of a panic. campaigned is the time since the campaign began, and no outage.
 //
 // The hook implements [hooks.LeaderChangedHook], so each unsuccessful attempt reads
 // pg_locks. If another hook's OnElected does the leader's work, register this hook before

@@ -34,12 +34,8 @@ type Config struct {
 	Wait      bool          // as the deputy, wait in the server's queue
 	Interval  time.Duration // between two attempts of a deputy that does not wait
 	Offer     int64         // the key of the lock by which a leader offers its lock to this candidate
-	Succeed   Succeed
+	Succeed   lock.Succeed
 }
-
-// Succeed takes over the lock that its leader offers to this candidate, on the session, or on one of its
-// own if that is nil.
-type Succeed func(ctx context.Context, d *lock.Dedicated, s *session.Session) (lock.Attempt, error)
 
 // acquirer tries once per retry interval, on a borrowed connection, until it becomes the deputy. Then it
 // keeps the session.
@@ -90,9 +86,11 @@ func (a *acquirer) attempt(ctx context.Context, t lock.Try) (r lock.Attempt, err
 		r, err = a.try(ctx, t.Once)
 	}
 	if err == nil && r.Outcome == lock.Offered {
-		s := a.takeSeat()
-		a.seated = s != nil
-		r, err = a.Succeed(ctx, a.d, s)
+		r, err = a.Succeed(ctx, a.d, func() *session.Session {
+			s := a.takeSeat()
+			a.seated = s != nil
+			return s
+		})
 	}
 	return r, err
 }

@@ -32,24 +32,21 @@ type Tx struct {
 // another one if that is dead, or inside a transaction of other code, where lib/pq refuses
 // to begin one.
 func Begin(ctx context.Context, s *session.Session, pool *sql.DB, opts *sql.TxOptions) (*Tx, error) {
-	return backoff.AwaitOr(ctx, func(ctx context.Context) (*Tx, error) {
-		for idle := pool.Stats().Idle; ; idle-- {
-			tx := &Tx{session: s, pool: pool, within: s.TermContext()}
-			var err error
+	return backoff.AwaitOr(ctx, func(ctx context.Context) (tx *Tx, err error) {
+		err = session.OnNextIdle(pool, func() (again bool, err error) {
+			tx = &Tx{session: s, pool: pool, within: s.TermContext()}
 			if tx.conn, err = pool.Conn(ctx); err != nil {
 				tx.Suspect(ctx, err)
-				return nil, err
+				return false, err
 			}
-			if tx.Tx, err = tx.conn.BeginTx(ctx, opts); err == nil {
-				return tx, nil
+			if tx.Tx, err = tx.conn.BeginTx(ctx, opts); err != nil {
+				tx.Suspect(ctx, err)
+				again = tx.isSpoilt(err)
+				_ = tx.conn.Close()
 			}
-			tx.Suspect(ctx, err)
-			spoilt := tx.isSpoilt(err)
-			_ = tx.conn.Close()
-			if idle <= 0 || !spoilt {
-				return nil, err
-			}
-		}
+			return again, err
+		})
+		return tx, err
 	}, (*Tx).end)
 }
 

@@ -19,24 +19,22 @@ func OfferKey(candidateID string, key int64) int64 {
 // role is what a successor waits as: db.WaitLock documents the difference.
 const role session.Role = "successor"
 
-// Succeed waits in the server's queue for as long as the leader's offer stands, on the session, or on
-// one of its own if that is nil. Anybody can make an offer: it takes no connection for one that is not
-// the leader's. The session is discarded unless it is elected.
-func Succeed(ctx context.Context, d *lock.Dedicated, s *session.Session) (a lock.Attempt, err error) {
+// Succeed waits in the server's queue for as long as the leader's offer stands, on the session that kept
+// returns, or on one of its own. Anybody can make an offer: it takes no connection, and no session that
+// is kept, for one that is not the leader's. The session is discarded unless it is elected.
+func Succeed(ctx context.Context, d *lock.Dedicated, kept func() *session.Session) (a lock.Attempt, err error) {
 	stands := false
 	err = d.Source.With(ctx, func(s *session.Session) (err error) {
 		stands, err = holderOffers(ctx, d, s)
 		return err
 	})
 	if err != nil || !stands {
-		if s != nil {
-			s.Discard()
-		}
 		return lock.Attempt{Outcome: lock.Busy}, err
 	}
 	// Longer than a deputy waits: with equal waits they alternate, and the successor may
 	// never be the first.
 	wait := d.Source.Lease.Validity() / 2
+	s := kept()
 	if s != nil {
 		err = d.Source.PrepareWait(ctx, s, role, d.Key, wait)
 	} else if s, err = d.Source.Open(ctx, role, d.Key, wait); err == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -24,12 +25,15 @@ type Proof struct {
 	answered atomic.Pointer[Instant] // just before the last answered statement was sent
 	acked    atomic.Pointer[Instant] // just before the last acknowledged commit was sent; nil if none must be
 	doubt    atomic.Pointer[error]   // why the last commit was not acknowledged; nil if it was
+	looked   atomic.Pointer[Instant] // when a timer last had this proof looked at in time: each ClockCheckEvery, unless the process stands still
 }
 
 // NewProof is a proof of now.
 func NewProof(l Lease, c Clock) *Proof {
 	p := &Proof{Lease: l, clock: c}
-	p.Renew(c.Now())
+	now := c.Now()
+	p.looked.Store(&now)
+	p.Renew(now)
 	return p
 }
 
@@ -40,7 +44,11 @@ func (p *Proof) Now() Instant { return p.clock.Now() }
 func (p *Proof) Renew(sent Instant) { p.answered.Store(&sent) }
 
 // SinceAnswered is how much time may have passed since the last answered statement was sent.
-func (p *Proof) SinceAnswered() time.Duration { return p.Now().Since(*p.answered.Load()) }
+func (p *Proof) SinceAnswered() time.Duration {
+	now := p.Now()
+	p.looked.Store(&now)
+	return now.Since(*p.answered.Load())
+}
 
 // Acknowledge records that a commit that was sent then is acknowledged. From the first one on
 // commits must be.
@@ -52,13 +60,13 @@ func (p *Proof) Acknowledge(sent Instant) {
 // Doubt records why a commit was not acknowledged. Expiry says it.
 func (p *Proof) Doubt(why error) { p.doubt.Store(&why) }
 
-// last is the earlier of the two proofs.
-func (p *Proof) last() (at Instant, what string) {
+// last is the earlier of the two proofs. missing is what has not come since.
+func (p *Proof) last() (at Instant, missing string) {
 	answered, acked := p.answered.Load(), p.acked.Load()
 	if acked != nil && acked.Mono < answered.Mono {
-		return *acked, "last commit that the synchronous standbys acknowledged"
+		return *acked, "the synchronous standbys acknowledged no commit"
 	}
-	return *answered, "last proof of the session"
+	return *answered, "no heartbeat was answered"
 }
 
 func (p *Proof) age() time.Duration {
@@ -96,15 +104,56 @@ func (p *Proof) CheckInTime() error {
 	return fmt.Errorf("%w in time: it was read %v after the question", pgerr.ErrNoAnswer, p.age().Round(time.Millisecond))
 }
 
-// Expiry says that the validity has run out.
+// Expiry says that the validity has run out, and why. The error wraps pgerr.ErrLeaseExpired.
 func (p *Proof) Expiry() error {
-	at, what := p.last()
-	err := fmt.Errorf("%w: %s %v ago, valid for %v of the lease of %v", pgerr.ErrLeaseExpired, what,
-		p.Now().Since(at).Round(time.Millisecond), p.Lease.Validity(), p.Lease.Length)
+	e := &expiry{what: p.whyExpired()}
 	if why := p.doubt.Load(); why != nil {
-		err = fmt.Errorf("%w: %w", err, *why)
+		e.doubt = *why
 	}
-	return err
+	return e
+}
+
+// whyExpired blames this process if the timers that look at the proof fired late by half of the
+// validity: then no answer can have been read.
+func (p *Proof) whyExpired() string {
+	now, looked, late := p.Now(), p.looked.Load(), p.Lease.Validity()/2
+	at, missing := p.last()
+	what := missing + " for " + seconds(now.Since(at))
+	switch still := now.Mono - looked.Mono; {
+	case still > late:
+		what = "this process stood still for " + seconds(still)
+	case now.Since(*looked) > late:
+		what = "this machine slept, or its clock was set forward, by " + seconds(now.Since(*looked))
+	}
+	return fmt.Sprintf("elector: %s (a term lasts %s without one; the lease is %s)", what, seconds(p.Lease.Validity()), seconds(p.Lease.Length))
+}
+
+// seconds writes a duration for people: "7 s", "12.5 s", "750 ms".
+func seconds(d time.Duration) string {
+	if d < time.Second {
+		return strconv.FormatInt(d.Milliseconds(), 10) + " ms"
+	}
+	return strconv.FormatFloat(d.Round(time.Second/10).Seconds(), 'f', -1, 64) + " s"
+}
+
+// An expiry is the end of the validity.
+type expiry struct {
+	what  string
+	doubt error // why the last commit was not acknowledged; may be nil
+}
+
+func (e *expiry) Error() string {
+	if e.doubt != nil {
+		return e.what + ": " + e.doubt.Error()
+	}
+	return e.what
+}
+
+func (e *expiry) Unwrap() []error {
+	if e.doubt != nil {
+		return []error{pgerr.ErrLeaseExpired, e.doubt}
+	}
+	return []error{pgerr.ErrLeaseExpired}
 }
 
 // While returns a copy of ctx that ends with why when the validity runs out.
@@ -115,6 +164,8 @@ func (p *Proof) While(ctx context.Context, why error) (valid context.Context, st
 		if left := p.Left(); left <= 0 {
 			expire(why)
 		} else if valid.Err() == nil {
+			now := p.Now()
+			p.looked.Store(&now)
 			timer.Reset(min(left, ClockCheckEvery))
 		}
 	}

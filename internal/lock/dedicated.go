@@ -27,6 +27,10 @@ type Dedicated struct {
 	blocked bool                   // the last attempt may have waited too long at the barrier
 }
 
+// Succeed takes over the lock that its holder offers to this candidate: on the session that kept returns,
+// or on one of its own if that is nil. kept is called once the offer is known to stand.
+type Succeed func(ctx context.Context, d *Dedicated, kept func() *session.Session) (Attempt, error)
+
 // OnChecked is the source's Retry. It first terminates overdue fenced transactions that may
 // have blocked the last attempt. If it cannot, it reports that, and the attempt waits again. While a prepared
 // transaction blocks, there is no attempt.

@@ -132,7 +132,7 @@ func (s *Session) causeOf(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, pgerr.ErrLeaseExpired):
-		return fmt.Errorf("%w: the heartbeat was not answered: %w", s.Proof.Expiry(), err)
+		return s.Proof.Expiry()
 	case s.Proof.Left() <= 0:
 		return fmt.Errorf("%w: %w", s.Proof.Expiry(), pgerr.Explain(err))
 	}

@@ -27,7 +27,7 @@ type Config struct {
 	Name   string // the application_name: the candidate's id
 	Scope  Scope
 	Lease  lease.Lease
-	Parts  []Part     // in the order in which they are called
+	Parts  Parts      // in the order in which they are called
 	Pins   int        // connections that a session pins; 0 means 1
 	OnBeat func(Beat) // called after each heartbeat, which waits for it
 	// Report receives failures that end no session. It returns at once.
@@ -144,8 +144,8 @@ func (from *Source) Invalidate() { from.checked = false }
 // that is no reason to wait. After an error the server is checked again, because it may be
 // another one by then, unless ctx was cancelled or a transaction was left open.
 func (from *Source) Retry(ctx context.Context, try func() error) error {
-	for idle := from.pool.Stats().Idle; ; idle-- {
-		err := from.check(ctx)
+	return OnNextIdle(from.pool, func() (again bool, err error) {
+		err = from.check(ctx)
 		if err == nil {
 			err = try()
 			from.SuspectMove(err)
@@ -155,7 +155,15 @@ func (from *Source) Retry(ctx context.Context, try func() error) error {
 			live.suspect(from.pool)
 		}
 		dead := pgerr.MaybeBroken(err) && !errors.Is(err, pgerr.ErrSessionPooled) || errors.Is(err, pgerr.ErrOpenTransaction)
-		if idle <= 0 || !dead && !errors.Is(err, pgerr.ErrOldPrimary) {
+		return dead || errors.Is(err, pgerr.ErrOldPrimary), err
+	})
+}
+
+// OnNextIdle calls try, and again while it says that the connection was of no use: with the next one of
+// the pool, at most once for each that was idle.
+func OnNextIdle(pool *sql.DB, try func() (again bool, err error)) error {
+	for idle := pool.Stats().Idle; ; idle-- {
+		if again, err := try(); !again || idle <= 0 {
 			return err
 		}
 	}
@@ -176,12 +184,7 @@ func (from *Source) Start(s *Session) {
 	go func() {
 		defer leave()
 		s.keep(func(b Beat) error {
-			for _, part := range parts {
-				if err := part.Beat(s, b); err != nil {
-					return err
-				}
-			}
-			return nil
+			return parts.each(func(p Part) error { return p.Beat(s, b) })
 		}, func(b Beat) {
 			if err := checkOpen(own.pool); err != nil { // the session goes on, so that its terms end in order
 				s.life.endTerms(err)
@@ -246,43 +249,37 @@ type Later interface {
 
 // Enter asks each part whether the term may begin: see Part.
 func (from *Source) Enter(ctx context.Context, s *Session, g Grant) error {
-	for _, part := range from.Parts {
-		if err := part.Enter(ctx, from, s, g); err != nil {
-			return err
-		}
-	}
-	return nil
+	return from.Parts.each(func(p Part) error { return p.Enter(ctx, from, s, g) })
 }
 
 // Keep asks each part whether a session that is kept may go on: see Part.
 func (from *Source) Keep(ctx context.Context, s *Session) error {
-	for _, part := range from.Parts {
-		if err := part.Kept(ctx, from, s); err != nil {
-			return err
-		}
-	}
-	return nil
+	return from.Parts.each(func(p Part) error { return p.Kept(ctx, from, s) })
 }
 
 func (from *Source) lent(ctx context.Context, s *Session) error {
-	for _, part := range from.Parts {
-		if err := part.Lent(ctx, from, s); err != nil {
-			return err
-		}
-	}
-	return nil
+	return from.Parts.each(func(p Part) error { return p.Lent(ctx, from, s) })
 }
 
 // check has the parts check the server, before the first attempt and again after a failure.
 func (from *Source) check(ctx context.Context) error {
-	if err := CheckPoolSize(from.pool, from.Pins); err != nil || from.checked {
-		return err
+	err := CheckPoolSize(from.pool, from.Pins)
+	if err == nil && !from.checked {
+		err = from.Parts.each(func(p Part) error { return p.Check(ctx, from) })
+		from.checked = err == nil
 	}
-	for _, part := range from.Parts {
-		if err := part.Check(ctx, from); err != nil {
+	return err
+}
+
+// Parts are called in their order.
+type Parts []Part
+
+// each calls the parts until one returns an error.
+func (all Parts) each(call func(Part) error) error {
+	for _, part := range all {
+		if err := call(part); err != nil {
 			return err
 		}
 	}
-	from.checked = true
 	return nil
 }

@@ -44,7 +44,7 @@ func New(ctx context.Context, source *session.Source, retry, look time.Duration,
 // lock.Acquirer makes an acquirer of another lock on the session. No two may have the same key:
 // the server would grant the lock to both. own is for a lock that another leader
 // transfers, which needs a session of its own: succeed takes it there.
-func (s *Shared) Acquirer(own *lock.Dedicated, succeed Succeed) lock.Acquirer {
+func (s *Shared) Acquirer(own *lock.Dedicated, succeed lock.Succeed) lock.Acquirer {
 	return &sharing{Config: own.Config, shared: s, own: own, succeed: succeed}
 }
 
@@ -62,16 +62,13 @@ func (s *Shared) Close() {
 	}
 }
 
-// Succeed takes over the lock that its leader offers to this candidate, on a session of its own.
-type Succeed func(ctx context.Context, d *lock.Dedicated, s *session.Session) (lock.Attempt, error)
-
 // sharing is the acquirer of one lock on a shared session. Its attempts have no Next: the
 // worker paces them.
 type sharing struct {
 	lock.Config
 	shared  *Shared
 	own     *lock.Dedicated
-	succeed Succeed
+	succeed lock.Succeed
 	again   bool // this campaign has tried before
 }
 
@@ -107,7 +104,7 @@ func (h *sharing) attempt(ctx context.Context, r reply) (a lock.Attempt) {
 	case r.session != nil:
 		a = lock.Attempt{Outcome: lock.Granted, Lock: lock.NewShared(h.Key, r.session, r.token, r.others)}
 	case r.offered && h.takeTurn(ctx):
-		a, r.err = h.own.OnChecked(ctx, func() (lock.Attempt, error) { return h.succeed(ctx, h.own, nil) })
+		a, r.err = h.own.OnChecked(ctx, func() (lock.Attempt, error) { return h.succeed(ctx, h.own, func() *session.Session { return nil }) })
 		<-h.shared.taking
 	default:
 		a = lock.Attempt{Outcome: lock.Busy, Holder: r.holder}

@@ -154,12 +154,13 @@ func (c *commits) commitOn(ctx context.Context, conn *session.Session) error {
 // connected connects unless there is a connection. It passes over those of the pool with a
 // transaction that other code has left open.
 func (c *commits) connected(ctx context.Context) error {
-	for idle := c.source.Idle(); c.conn == nil; idle-- {
-		if err := c.connect(ctx); err != nil && (idle <= 0 || !errors.Is(err, pgerr.ErrOpenTransaction)) {
-			return err
-		}
+	if c.conn != nil {
+		return nil
 	}
-	return nil
+	return session.OnNextIdle(c.source.Pool(), func() (again bool, err error) {
+		err = c.connect(ctx)
+		return errors.Is(err, pgerr.ErrOpenTransaction), err
+	})
 }
 
 // connect takes a connection whose commits wait for the standbys, whatever the role's

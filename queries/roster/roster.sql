@@ -1,10 +1,10 @@
 -- name: Candidates :many
 -- Candidates are the rows of these elections (keys is a JSON array of integers, as text), or of
--- all if it is empty. pg_locks decides who leads, and who holds a seat (session.SeatKey; its
+-- all if it is empty. pg_locks decides who leads, and who holds a seat (deputy.SeatKey; its
 -- lowest bit does not matter) and is the deputy. Metadata that others wrote is returned as
 -- text, too. (An ANY outside WHERE is a hash table, however many locks strangers hold.) Times are in microseconds since 1970, because the text of a timestamp depends on
 -- DateStyle, and limited to the years 1 to 9999; left_micros is 0 if the candidate has not
--- left.
+-- left. expires_millis is how long after its publication a candidate expires.
 WITH held AS MATERIALIZED (
     SELECT l.objsubid, ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) AS key, a.application_name AS id
     FROM pg_catalog.pg_locks AS l
@@ -20,7 +20,7 @@ WITH held AS MATERIALIZED (
             SELECT h.key OPERATOR(pg_catalog.|) 1::bigint, h.id FROM held AS h WHERE h.objsubid OPERATOR(pg_catalog.=) 2 AND h.id IS NOT NULL) AS seated
     FROM chosen.roster_candidates AS c
 )
-SELECT c.key, c.election, c.candidate_id, c.version, c.health,
+SELECT c.key, c.election, c.candidate_id, c.version, c.health, c.healthy,
     COALESCE((SELECT pg_catalog.json_object_agg(m.key, m.value) FROM pg_catalog.jsonb_each_text(c.metadata) AS m), '{}')::pg_catalog.text AS metadata,
     (extract(epoch FROM LEAST(GREATEST(c.since, '0001-01-01 00:00:00+00'), '9999-12-30 00:00:00+00')) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS since_micros,
     (extract(epoch FROM LEAST(GREATEST(c.published_at, '0001-01-01 00:00:00+00'), '9999-12-30 00:00:00+00')) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS published_micros,
@@ -28,6 +28,8 @@ SELECT c.key, c.election, c.candidate_id, c.version, c.health,
         ELSE extract(epoch FROM LEAST(GREATEST(c.left_at, '0001-01-01 00:00:00+00'), '9999-12-30 00:00:00+00')) OPERATOR(pg_catalog.*) 1000000::numeric
     END)::bigint AS left_micros,
     (c.expires_at OPERATOR(pg_catalog.>) pg_catalog.now())::boolean AS live,
+    (extract(epoch FROM LEAST(GREATEST(LEAST(GREATEST(c.expires_at, '0001-01-01 00:00:00+00'), '9999-12-30 00:00:00+00')
+        OPERATOR(pg_catalog.-) LEAST(GREATEST(c.published_at, '0001-01-01 00:00:00+00'), '9999-12-30 00:00:00+00'), '0'::interval), '1 day'::interval)) OPERATOR(pg_catalog.*) 1000::numeric)::bigint AS expires_millis,
     seen.leads::boolean AS leads,
     (seen.seated AND NOT seen.leads)::boolean AS deputy
 FROM chosen.roster_candidates AS c
@@ -81,16 +83,16 @@ ORDER BY n.election, n.key, n.token DESC;
 -- expires_millis unless they are published again. A crash may lose the last publication
 -- without harm, so the commit is asynchronous.
 INSERT INTO chosen.roster_candidates AS c
-    (key, candidate_id, election, version, metadata, since, health, published_at, expires_at)
-SELECT r.key, r.candidate_id, r.election, r.version, r.metadata, pg_catalog.now(), r.health, pg_catalog.now(),
+    (key, candidate_id, election, version, metadata, since, health, healthy, published_at, expires_at)
+SELECT r.key, r.candidate_id, r.election, r.version, r.metadata, pg_catalog.now(), r.health, r.healthy, pg_catalog.now(),
     pg_catalog.now() OPERATOR(pg_catalog.+) (sqlc.arg(expires_millis)::bigint::double precision OPERATOR(pg_catalog.*) '1 millisecond'::interval)
 FROM pg_catalog.json_to_recordset(sqlc.arg(candidates)::pg_catalog.text::pg_catalog.json)
-    AS r(key bigint, candidate_id pg_catalog.text, election pg_catalog.text, version pg_catalog.text, metadata pg_catalog.jsonb, health double precision)
+    AS r(key bigint, candidate_id pg_catalog.text, election pg_catalog.text, version pg_catalog.text, metadata pg_catalog.jsonb, health double precision, healthy boolean)
 WHERE pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL
 ON CONFLICT (key, candidate_id) DO UPDATE SET
     election = excluded.election, version = excluded.version, metadata = excluded.metadata,
     since = CASE WHEN c.left_at IS NULL AND c.expires_at OPERATOR(pg_catalog.>) pg_catalog.now() THEN c.since ELSE excluded.since END,
-    health = excluded.health, published_at = excluded.published_at, expires_at = excluded.expires_at, left_at = NULL;
+    health = excluded.health, healthy = excluded.healthy, published_at = excluded.published_at, expires_at = excluded.expires_at, left_at = NULL;
 
 -- name: Leave :exec
 -- Leave marks candidates, a JSON array of objects with key and candidate_id, as left.

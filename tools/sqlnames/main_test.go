@@ -20,6 +20,7 @@ var qualified = []string{
 	"WITH one AS (SELECT 1 AS n), two AS (SELECT n FROM one) SELECT two.n FROM two, LATERAL (SELECT two.n) AS x UNION SELECT n FROM one",
 	"INSERT INTO chosen.roster_terms AS t (key) VALUES (sqlc.arg(key)::bigint) ON CONFLICT (key) DO UPDATE SET key = excluded.key WHERE t.key OPERATOR(pg_catalog.<) excluded.key",
 	"WITH old AS (SELECT 1 AS key FROM chosen.roster_terms AS t FOR UPDATE OF t SKIP LOCKED) DELETE FROM chosen.roster_terms AS t USING old WHERE t.key OPERATOR(pg_catalog.=) old.key",
+	"ALTER TABLE chosen.t ADD COLUMN a boolean",
 	"CREATE TABLE chosen.t (a pg_catalog.text PRIMARY KEY DEFAULT pg_catalog.now() CHECK (a OPERATOR(pg_catalog.=) ''), PRIMARY KEY (a)) WITH (fillfactor = 50); COMMENT ON TABLE chosen.t IS 'x'",
 	"DO $$ BEGIN PERFORM pg_catalog.pg_sleep(0.01::double precision); EXCEPTION WHEN query_canceled THEN NULL; END $$",
 	"DO $$ DECLARE n integer := pg_catalog.length('a'); r record; BEGIN IF n OPERATOR(pg_catalog.>) 1 THEN n := n OPERATOR(pg_catalog.+) 1; END IF; FOR r IN SELECT l.pid FROM pg_catalog.pg_locks AS l LOOP NULL; END LOOP; END $$",
@@ -83,6 +84,9 @@ var open = map[string]string{
 	// These are outside the scope of the common table expression.
 	"SELECT FROM (WITH t AS (SELECT 1) SELECT FROM t) AS x, t":                        "relation t",
 	"WITH one AS (SELECT FROM two), two AS (SELECT 1) SELECT FROM one":                "relation two",
+	"ALTER TABLE chosen.t ADD COLUMN a text":                                          "type text",
+	"ALTER TABLE t ADD COLUMN a boolean":                                              "t",
+	"ALTER TABLE chosen.t DROP COLUMN a":                                              "AT_DropColumn",
 	"CREATE TABLE chosen.t (a text)":                                                  "type text",
 	"CREATE TABLE chosen.t (a bigint DEFAULT f())":                                    "function f",
 	"CREATE TABLE chosen.t (a bigint CHECK (a > 0))":                                  "operator >",

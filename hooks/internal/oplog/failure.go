@@ -2,60 +2,173 @@ package oplog
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// OnError logs a failure. Of a series of failed attempts it traces all but the first.
+// sameFault is how long failed attempts after a lost term belong to that fault: most often its
+// server restarts. After it they are one of their own, because the server is still away.
+const sameFault = 10 * time.Second
+
+// OnError logs a failure, unless another line has its error. Of a series of failed attempts it
+// traces all but the first.
 func (h *Hook) OnError(ctx context.Context, e hooks.Failure) {
-	fields := []any{"op", string(e.Op), "error", e.Err}
-	if e.Op != hooks.OpCampaign || e.Election == "" { // a shared session's, whose outage no OnCampaign ends
-		level, message := failureLine(e)
-		h.line(ctx, level, message, e.Origin, fields...)
-		h.returns(ctx, e)
+	if e.Op == hooks.OpCampaign && e.Election != "" { // else a shared session's, whose outage no OnCampaign ends
+		h.attemptFailed(ctx, e)
 		return
 	}
-	failed := h.failed(e)
-	fields = append(fields, "failed_attempts", failed)
+	level, message := failureLine(e)
+	if h.isSaid(e) {
+		level = Trace
+	}
+	fields := []any{"op", string(e.Op), "error", e.Err}
+	if stack := stackOf(e.Err); stack != "" {
+		fields = append(fields, "stack", stack)
+	}
+	h.line(ctx, level, message, e.Origin, fields...)
+	h.returns(ctx, e)
+}
+
+// isSaid reports whether the line of a term's end has, or will have, the error of this failure. The
+// end of a session always ends the term.
+func (h *Hook) isSaid(e hooks.Failure) (said bool) {
+	h.with(e.Origin, func(c *candidate) {
+		switch {
+		case e.Op == hooks.OpHeartbeat:
+			said = c.leading
+		case e.Op == hooks.OpHealth, e.Op == hooks.OpHook && e.Returned == nil:
+			said = c.repeats(e.Err)
+		}
+	})
+	return said
+}
+
+// repeats reports whether err is that of an earlier line, and remembers it if not. A panic of
+// OnElected, say, is a failure and ends the term.
+func (c *candidate) repeats(err error) bool {
+	if err == nil {
+		return false
+	}
+	if c.said != nil && (errors.Is(err, c.said) || errors.Is(c.said, err)) {
+		c.said = nil
+		return true
+	}
+	c.said = err
+	return false
+}
+
+// stackOf is the stack of a panic, which its error's text leaves out.
+func stackOf(err error) string {
+	var panicked interface{ Stack() string }
+	if errors.As(err, &panicked) {
+		return panicked.Stack()
+	}
+	return ""
+}
+
+// attemptFailed logs the beginning of an outage, and its end if that is permanent.
+func (h *Hook) attemptFailed(ctx context.Context, e hooks.Failure) {
+	o, first := h.failed(e)
+	fields := []any{"op", string(e.Op), "error", e.Err, "failed_attempts", o.failed}
 	switch {
 	case e.Permanent:
 		h.line(ctx, Error, gaveUp, e.Origin, fields...)
-	case failed == 1:
+	case first:
 		h.line(ctx, Warn, attemptFailed, e.Origin, fields...)
 	default:
 		h.line(ctx, Trace, "attempt failed again", e.Origin, fields...)
 	}
 }
 
+// failed adds a failed attempt to the outage, and reports whether it is the first to be told. The hook
+// counts itself, because e.Attempt starts again with each campaign. A permanent failure ends the
+// outage: nobody waits for the database any more.
+func (h *Hook) failed(e hooks.Failure) (o outage, first bool) {
+	h.with(e.Origin, func(c *candidate) {
+		if c.outage.failed == 0 {
+			c.outage.since = e.At
+		}
+		c.outage.failed++
+		first = !c.outage.warned && (c.lostAt.IsZero() || e.At.Sub(c.lostAt) >= sameFault)
+		c.outage.warned = c.outage.warned || first
+		if o = c.outage; e.Permanent {
+			c.outage = outage{}
+		}
+	})
+	return o, first
+}
+
 // OnCampaign traces an attempt, and logs the end of an outage, and that this candidate is in
 // transaction scope, or has become the deputy.
 func (h *Hook) OnCampaign(ctx context.Context, e hooks.Campaign) {
-	if e.Outcome != hooks.Failed {
-		if was, ok := h.ended(e.Origin); ok {
-			h.line(ctx, Info, "attempts succeed again", e.Origin,
-				"after", round(e.At.Sub(was.since)), "failed_attempts", was.failed)
+	var was outage
+	var inside, deputy bool
+	h.with(e.Origin, func(c *candidate) {
+		if e.Outcome != hooks.Failed {
+			c.lostAt = time.Time{}
 		}
+		if e.Outcome != hooks.Failed && e.Outcome != hooks.Granted { // the line of the election tells of the outage
+			was, c.outage = c.outage, outage{}
+		}
+		inside, deputy = e.InTransaction && !c.inside, e.Deputy && !c.deputy
+		c.inside, c.deputy = c.inside || inside, e.Deputy
+	})
+	if was.warned {
+		h.line(ctx, Info, "attempts succeed again", e.Origin, "after", round(e.At.Sub(was.since)), "failed_attempts", was.failed)
 	}
-	if e.InTransaction && h.first(h.inside, e.Origin) {
+	if inside {
 		h.line(ctx, Info, "transaction scope", e.Origin, "attempt", e.Attempt)
 	}
-	if h.becameDeputy(e) {
+	if deputy {
 		h.line(ctx, Info, "became deputy", e.Origin, "attempt", e.Attempt)
 	}
 	h.line(ctx, Trace, "campaign attempt", e.Origin, "attempt", e.Attempt,
 		"outcome", string(e.Outcome), "deputy", e.Deputy, "took", round(e.Took), "next", round(e.Next))
 }
 
-// returns logs when work or a hook has returned that did not in time.
+// returns logs once when work or a hook has returned that did not in time. Work may be reported twice.
 func (h *Hook) returns(ctx context.Context, e hooks.Failure) {
 	if e.Returned == nil {
 		return
 	}
-	go func() {
-		<-e.Returned
-		h.line(ctx, Info, "returned after all", e.Origin, "op", string(e.Op), "after", round(time.Since(e.At)))
-	}()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, known := h.running[e.Returned]; !known {
+		h.running[e.Returned] = overrun{ctx, e}
+		go func() {
+			<-e.Returned
+			h.haveReturned()
+		}()
+	}
+}
+
+// haveReturned logs what has returned. The end of a term calls it, too, so that its line comes after:
+// the lines are written under the mutex.
+func (h *Hook) haveReturned() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for done, o := range h.running {
+		select {
+		case <-done:
+			delete(h.running, done)
+			h.returned(o)
+		default:
+		}
+	}
+}
+
+func (h *Hook) returned(o overrun) {
+	message := "work returned after all"
+	if o.report.Op == hooks.OpHook {
+		message = "hook returned after all"
+	}
+	since := o.report.Since
+	if since.IsZero() {
+		since = o.report.At
+	}
+	h.line(o.ctx, Info, message, o.report.Origin, "op", string(o.report.Op), "after", round(time.Since(since)))
 }
 
 const (
@@ -97,62 +210,4 @@ func failureLine(e hooks.Failure) (level Level, message string) {
 	default:
 		return Warn, "failure"
 	}
-}
-
-// failed returns the number of failed attempts in this outage. It counts itself, because
-// e.Attempt starts again with each campaign. A permanent failure ends the outage: nobody
-// waits for the database any more.
-func (h *Hook) failed(e hooks.Failure) int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	o, away := h.outages[e.Origin]
-	if !away {
-		o.since = e.At
-	}
-	o.failed++
-	if e.Permanent {
-		delete(h.outages, e.Origin)
-	} else {
-		h.outages[e.Origin] = o
-	}
-	return o.failed
-}
-
-// first records the candidate in a set, and reports whether that is new.
-func (h *Hook) first(set map[hooks.Origin]bool, candidate hooks.Origin) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	known := set[candidate]
-	set[candidate] = true
-	return !known
-}
-
-// OnClosed forgets the candidate.
-func (h *Hook) OnClosed(_ context.Context, e hooks.Closed) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.outages, e.Origin)
-	delete(h.deputies, e.Origin)
-	delete(h.inside, e.Origin)
-	delete(h.deaf, e.Origin)
-}
-
-// becameDeputy records whether the candidate is the deputy, and reports whether that is new.
-func (h *Hook) becameDeputy(e hooks.Campaign) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	was := h.deputies[e.Origin]
-	if delete(h.deputies, e.Origin); e.Deputy {
-		h.deputies[e.Origin] = true
-	}
-	return e.Deputy && !was
-}
-
-// ended ends and returns the outage of a candidate, if there is one.
-func (h *Hook) ended(candidate hooks.Origin) (outage, bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	o, away := h.outages[candidate]
-	delete(h.outages, candidate)
-	return o, away
 }

@@ -1,4 +1,5 @@
-// Package oplog turns events into log lines, the same for every logger.
+// Package oplog turns events into log lines, the same for every logger. One fault is one line at its
+// level, and at most one line when it is over.
 package oplog
 
 import (
@@ -28,17 +29,33 @@ type Write func(ctx context.Context, level Level, message string, fields ...any)
 type Hook struct {
 	write Write
 
-	mu       sync.Mutex
-	outages  map[hooks.Origin]outage // of candidates whose database is away
-	deputies map[hooks.Origin]bool
-	inside   map[hooks.Origin]bool // candidates in transaction scope
-	deaf     map[hooks.Origin]bool // candidates that do not listen for the loss of their session
+	mu         sync.Mutex
+	candidates map[hooks.Origin]*candidate
+	running    map[<-chan struct{}]overrun // by the channel that is closed at the return
+}
+
+// A candidate is what the lines of one candidate depend on.
+type candidate struct {
+	outage  outage    // of the database
+	deputy  bool      // it is the deputy
+	inside  bool      // it is in transaction scope
+	deaf    bool      // it does not listen for the loss of its session
+	leading bool      // between OnElected and OnDemoted
+	lostAt  time.Time // when it lost a term; zero if an attempt has succeeded since
+	said    error     // of the last line that may have the error of another event
 }
 
 // outage is a series of failed attempts.
 type outage struct {
 	since  time.Time
 	failed int
+	warned bool // there was a line
+}
+
+// An overrun is work, or a hook, that runs on.
+type overrun struct {
+	ctx    context.Context
+	report hooks.Failure
 }
 
 var (
@@ -54,58 +71,26 @@ var (
 // New returns a Hook that passes its lines to write. If electors share the hook, write
 // must be safe for concurrent use.
 func New(write Write) *Hook {
-	return &Hook{write: write, outages: make(map[hooks.Origin]outage), deputies: make(map[hooks.Origin]bool), inside: make(map[hooks.Origin]bool), deaf: make(map[hooks.Origin]bool)}
+	return &Hook{write: write, candidates: make(map[hooks.Origin]*candidate), running: make(map[<-chan struct{}]overrun)}
 }
 
-// OnElected logs that a term began, and with the first one that its end is not listened for.
-func (h *Hook) OnElected(ctx context.Context, e hooks.Elected) {
-	if e.NotListening != nil && h.first(h.deaf, e.Origin) {
-		h.line(ctx, Info, "not listening for loss", e.Origin, "reason", e.NotListening)
+// with calls do with the candidate, under the mutex.
+func (h *Hook) with(o hooks.Origin, do func(*candidate)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := h.candidates[o]
+	if c == nil {
+		c = &candidate{}
+		h.candidates[o] = c
 	}
-	h.line(ctx, Info, "elected", e.Origin, "token", digits(e.Token), "waited", round(e.Waited))
+	do(c)
 }
 
-// OnDemoted logs that a term ended, and why: "resigned" as somebody wanted, or "demoted".
-func (h *Hook) OnDemoted(ctx context.Context, e hooks.Demoted) {
-	message, level := "demoted", demotedLevel(e.Reason)
-	if level == Info {
-		message = "resigned"
-	}
-	fields := []any{"token", digits(e.Token), "reason", string(e.Reason), "held", round(e.Held)}
-	if late := e.Late.Round(10 * time.Millisecond); late > 0 { // less is how exact timers are
-		fields = append(fields, "late", late)
-	}
-	if level > Info || e.Reason == hooks.Requested { // Err of another expected end says nothing new
-		fields = append(fields, "error", e.Err)
-	}
-	h.line(ctx, level, message, e.Origin, fields...)
-}
-
-func demotedLevel(r hooks.Reason) Level {
-	switch r {
-	case hooks.Resigned, hooks.Requested, hooks.Shutdown:
-		return Info
-	case hooks.LeadFailed:
-		return Error
-	default:
-		return Warn
-	}
-}
-
-// OnLeaderChanged logs who leads now. It only traces changes of this candidate's own
-// leadership, which the lines of a term report.
-func (h *Hook) OnLeaderChanged(ctx context.Context, e hooks.LeaderChanged) {
-	level := Info
-	if e.Current == e.CandidateID || e.Current == "" && e.Previous == e.CandidateID {
-		level = Trace
-	}
-	h.line(ctx, level, "leader changed", e.Origin, "previous", e.Previous, "leader", e.Current, "pid", e.PID)
-}
-
-// OnHeartbeat traces a heartbeat.
-func (h *Hook) OnHeartbeat(ctx context.Context, e hooks.Heartbeat) {
-	h.line(ctx, Trace, "heartbeat", e.Origin,
-		"token", digits(e.Token), "took", round(e.Took), "valid_for", round(e.Deadline.Sub(e.At)))
+// OnClosed forgets the candidate.
+func (h *Hook) OnClosed(_ context.Context, e hooks.Closed) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.candidates, e.Origin)
 }
 
 func (h *Hook) line(ctx context.Context, level Level, message string, o hooks.Origin, fields ...any) {

@@ -28,7 +28,15 @@ var (
 	b          = hooks.Origin{Election: "orders", Key: 42, CandidateID: "b"}
 	start      = time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC)
 	errRefused = errors.New("connection refused")
+
+	errPanicked = fmt.Errorf("a hook panicked: %w", panicked{})
 )
+
+// panicked is the error of a panic, as package elector makes it.
+type panicked struct{}
+
+func (panicked) Error() string { return "oops" }
+func (panicked) Stack() string { return "goroutine 1" }
 
 // log records the lines of a Hook.
 type log struct {
@@ -68,20 +76,6 @@ func (l *log) from(lowest oplog.Level) []string {
 	return out
 }
 
-// keys renders each line as the adapters' documentation does.
-func (l *log) keys() []string {
-	var out []string
-	for _, line := range l.lines {
-		var keys []string
-		for i := 0; i < len(line.fields); i += 2 {
-			keys = append(keys, line.fields[i].(string))
-		}
-		out = append(out, levelNames[line.level]+"|"+line.message+"|"+strings.Join(keys[3:], " "))
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
 // attempt reports one attempt, d after start.
 func attempt(h *oplog.Hook, who hooks.Origin, n int, outcome hooks.Outcome, d time.Duration) {
 	at := start.Add(d)
@@ -103,26 +97,95 @@ func everythingAtOnce(h *oplog.Hook) {
 	attempt(h, a, 1, hooks.Failed, 0)
 	attempt(h, a, 2, hooks.Failed, 1)
 	h.OnCampaign(ctx, hooks.Campaign{Origin: a, Attempt: 3, Outcome: hooks.Busy, Deputy: true, InTransaction: true})
-	attempt(h, a, 4, hooks.Granted, 2)
+	h.OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpHeartbeat})
 	for range 2 { // it says once that it does not listen
 		h.OnElected(ctx, hooks.Elected{Origin: a, NotListening: errRefused})
 	}
+	attempt(h, a, 4, hooks.Failed, 0)
+	h.OnElected(ctx, hooks.Elected{Origin: a, Previous: "b", Leaderless: 1})
+	attempt(h, a, 5, hooks.Failed, 0)
+	h.OnElected(ctx, hooks.Elected{Origin: a, Previous: "a", PreviousReason: hooks.Resigned, Leaderless: 1})
 	h.OnHeartbeat(ctx, hooks.Heartbeat{Origin: a})
-	h.OnLeaderChanged(ctx, hooks.LeaderChanged{Origin: a, Current: "a"})
-	h.OnLeaderChanged(ctx, hooks.LeaderChanged{Origin: a, Current: "b"})
+	for _, previous := range []string{"a", "b", "c"} {
+		for _, current := range []string{"", "a", "b"} {
+			h.OnLeaderChanged(ctx, hooks.LeaderChanged{Origin: a, Previous: previous, Current: current, PID: int32(len(current))})
+			h.OnLeaderChanged(ctx, hooks.LeaderChanged{Origin: a, Previous: previous, Current: current, PID: 1})
+		}
+	}
+	h.OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpHeartbeat})
 	for _, reason := range hooks.Reasons() {
 		h.OnDemoted(ctx, hooks.Demoted{Origin: a, Reason: reason})
 	}
+	h.OnDemoted(ctx, hooks.Demoted{Origin: a, Reason: hooks.LeaseExpired, Late: time.Second})
+	h.OnDemoted(ctx, hooks.Demoted{Origin: a, Reason: hooks.Resigned, LeadReturned: true})
+	h.OnDemoted(ctx, hooks.Demoted{Origin: a, Reason: hooks.Unhealthy, Err: errRefused})
+	for _, op := range []hooks.Op{hooks.OpHealth, hooks.OpHook} {
+		for range 2 { // the second time traced
+			h.OnError(ctx, hooks.Failure{Origin: a, Op: op, Err: errPanicked})
+		}
+		h.OnDemoted(ctx, hooks.Demoted{Origin: a, Reason: hooks.LeadFailed, Err: errRefused})
+		for range 2 {
+			h.OnError(ctx, hooks.Failure{Origin: a, Op: op, Err: errRefused})
+		}
+		h.OnDemoted(ctx, hooks.Demoted{Origin: a, Reason: hooks.LeadFailed, Err: errRefused})
+	}
 	for _, op := range []hooks.Op{
-		hooks.OpHeartbeat, hooks.OpRelease, hooks.OpWork, hooks.OpLead, hooks.OpHook, hooks.OpSetting, hooks.OpHealth, hooks.OpRequest, hooks.OpCall, hooks.OpToken,
+		hooks.OpRelease, hooks.OpWork, hooks.OpLead, hooks.OpHealth, hooks.OpSetting, hooks.OpRequest, hooks.OpCall, hooks.OpToken,
 	} {
 		h.OnError(ctx, hooks.Failure{Origin: a, Op: op})
 	}
 	h.OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpCampaign, Permanent: true})
 	h.OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpSetting, Permanent: true})
-	returned := make(chan struct{})
-	h.OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpHook, Returned: returned})
-	close(returned)
+	for _, op := range []hooks.Op{hooks.OpWork, hooks.OpHook} {
+		returned := make(chan struct{})
+		h.OnError(ctx, hooks.Failure{Origin: a, Op: op, Returned: returned})
+		close(returned)
+	}
+}
+
+// A row documents the lines of one message and level. Fields in brackets may be missing.
+type row struct {
+	level, message, fields string
+	all                    map[string]bool // of the fields, whether they may be missing
+	seen                   map[string]bool // of the optional fields
+	written                bool
+}
+
+func documentedRow(m []string) *row {
+	r := &row{level: m[1], message: m[2], fields: m[3], all: map[string]bool{}, seen: map[string]bool{}}
+	optional := false
+	for _, field := range strings.Fields(m[3]) {
+		optional = optional || strings.HasPrefix(field, "[")
+		r.all[strings.Trim(field, "[]")] = optional
+		optional = optional && !strings.HasSuffix(field, "]")
+	}
+	return r
+}
+
+// has reports whether the row documents the line, and notes its optional fields.
+func (r *row) has(l line) bool {
+	if r.level != levelNames[l.level] || r.message != l.message {
+		return false
+	}
+	has := map[string]bool{}
+	for i := 6; i < len(l.fields); i += 2 {
+		has[l.fields[i].(string)] = true
+	}
+	for field := range has {
+		if _, documented := r.all[field]; !documented {
+			return false
+		}
+	}
+	for field, optional := range r.all {
+		if !has[field] && !optional {
+			return false
+		}
+	}
+	r.written = true
+	for field := range has {
+		r.seen[field] = r.seen[field] || r.all[field]
+	}
+	return true
 }
 
 func TestTheAdaptersDocumentExactlyTheLinesThatAreWritten(t *testing.T) {
@@ -130,20 +193,27 @@ func TestTheAdaptersDocumentExactlyTheLinesThatAreWritten(t *testing.T) {
 	h := oplog.New(l.write)
 	everything(t, h)
 	h.OnError(ctx, hooks.Failure{Op: hooks.OpCampaign})
-	row := regexp.MustCompile(`(?m)^//\t(\w+) {2,}(\S+(?: \S+)*) {2,}(\S+(?: \S+)*)(?: {2,}.*)?$`)
+	text := regexp.MustCompile(`(?m)^//\t(\w+) {2,}(\S+(?: \S+)*) {2,}(\S+(?: \S+)*)(?: {2,}.*)?$`)
 	for _, file := range []string{"../../slog/slog.go", "../../hclog/hclog.go"} {
 		source, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var documented []string
-		for _, m := range row.FindAllStringSubmatch(string(source), -1) {
-			documented = append(documented, strings.Join(m[1:4], "|"))
+		var documented []*row
+		for _, m := range text.FindAllStringSubmatch(string(source), -1) {
+			documented = append(documented, documentedRow(m))
 		}
-		slices.Sort(documented)
-		if want := l.keys(); !slices.Equal(documented, want) {
-			t.Errorf("%s documents\n%s\nbut these are written\n%s",
-				file, strings.Join(documented, "\n"), strings.Join(want, "\n"))
+		for _, line := range l.lines {
+			if !slices.ContainsFunc(documented, func(r *row) bool { return r.has(line) }) {
+				t.Errorf("%s does not document %s %s %v", file, levelNames[line.level], line.message, line.fields[6:])
+			}
+		}
+		for _, r := range documented {
+			for field, optional := range r.all {
+				if !r.written || optional && !r.seen[field] {
+					t.Errorf("%s documents %s of %q, which is not written: %s", file, field, r.message, r.fields)
+				}
+			}
 		}
 	}
 }
@@ -216,8 +286,8 @@ func TestKeysAndTokensAreText(t *testing.T) {
 
 func TestTheLevelOfADemotionDependsOnItsReason(t *testing.T) {
 	want := map[hooks.Reason]string{
-		hooks.Resigned:     "info resigned token=7 reason=resigned held=1m0s",
-		hooks.Requested:    "info resigned token=7 reason=requested held=1m0s error=connection refused",
+		hooks.Resigned:     "info resigned token=7 held=1m0s",
+		hooks.Requested:    "info resigned token=7 reason=requested held=1m0s why=connection refused",
 		hooks.Shutdown:     "info resigned token=7 reason=shutdown held=1m0s",
 		hooks.SessionLost:  "warn demoted token=7 reason=session_lost held=1m0s error=connection refused",
 		hooks.LeaseExpired: "warn demoted token=7 reason=lease_expired held=1m0s error=connection refused",
@@ -254,4 +324,118 @@ func TestTheContextOfAnEventReachesTheLogger(t *testing.T) {
 	if got != "trace id" {
 		t.Errorf("the logger got the value %v", got)
 	}
+}
+
+// For "waited" a fast failover read as an outage.
+func TestAnElectionTellsWhoLedBefore(t *testing.T) {
+	for want, e := range map[string]hooks.Elected{
+		"info elected token=7 campaigned=9.581s":                                                        {},
+		"info elected token=7 previous=b leaderless=90ms campaigned=9.581s":                             {Previous: "b", Leaderless: 90 * time.Millisecond},
+		"info elected again token=7 ended=session_lost leaderless=1.5s campaigned=9.581s":               {Previous: "a", PreviousReason: hooks.SessionLost, Leaderless: 1500 * time.Millisecond},
+		"info elected token=7 previous=b leaderless=5s outage=1m0s failed_attempts=1 campaigned=9.581s": {Previous: "b", Leaderless: 5 * time.Second, At: start.Add(time.Minute)},
+	} {
+		var l log
+		h := oplog.New(l.write)
+		if !e.At.IsZero() {
+			attempt(h, a, 1, hooks.Failed, 0)
+			attempt(h, a, 2, hooks.Granted, time.Minute)
+		}
+		e.Origin, e.Token, e.Campaigned = a, 7, 9581*time.Millisecond
+		h.OnElected(ctx, e)
+		if got := l.from(oplog.Info); got[len(got)-1] != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestALostTermIsOneLine(t *testing.T) {
+	var l log
+	h := oplog.New(l.write)
+	h.OnElected(ctx, hooks.Elected{Origin: a})
+	h.OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpHeartbeat, Err: errRefused})
+	h.OnDemoted(ctx, hooks.Demoted{Origin: a, Reason: hooks.SessionLost, Err: errRefused})
+	h.OnLeaderChanged(ctx, hooks.LeaderChanged{Origin: a, Previous: "a"})
+	check(t, &l, "info elected token=0 campaigned=0s", "warn demoted token=0 reason=session_lost held=0s error=connection refused")
+}
+
+// Its server restarts, say. It is told when the next attempts fail for long.
+func TestAttemptsThatFailSoonAfterALostTermAreThatFault(t *testing.T) {
+	const lost = "warn demoted token=0 reason=session_lost held=0s error=connection refused"
+	for seconds, more := range map[int][]string{
+		5:  nil,
+		15: {"warn attempt failed op=campaign error=connection refused failed_attempts=11", "info attempts succeed again after=14s failed_attempts=15"},
+	} {
+		var l log
+		h := oplog.New(l.write)
+		h.OnDemoted(ctx, hooks.Demoted{Origin: a, Reason: hooks.SessionLost, Err: errRefused, At: start})
+		for i := range seconds {
+			attempt(h, a, i+1, hooks.Failed, time.Duration(i)*time.Second)
+		}
+		attempt(h, a, seconds, hooks.Busy, time.Duration(seconds-1)*time.Second)
+		check(t, &l, append([]string{lost}, more...)...)
+	}
+}
+
+// OnElected panics, which ends the term, or the health check fails.
+func TestAFailureThatEndsTheTermIsOneLineWithAnError(t *testing.T) {
+	ending := fmt.Errorf("lead failed: %w", errPanicked)
+	for _, op := range []hooks.Op{hooks.OpHook, hooks.OpHealth} {
+		for _, failureFirst := range []bool{true, false} {
+			var l log
+			h := oplog.New(l.write)
+			for _, failure := range []bool{failureFirst, !failureFirst} {
+				if failure {
+					h.OnError(ctx, hooks.Failure{Origin: a, Op: op, Err: errPanicked})
+				} else {
+					h.OnDemoted(ctx, hooks.Demoted{Origin: a, Reason: hooks.LeadFailed, Err: ending})
+				}
+			}
+			faults := 0
+			for _, line := range l.lines {
+				if line.level > oplog.Info {
+					faults++
+				} else if line.level == oplog.Info && slices.Contains(line.fields, any("error")) {
+					t.Errorf("an error on an info line: %v", line)
+				}
+			}
+			if faults != 1 {
+				t.Errorf("%d lines for one fault: %q", faults, l.from(oplog.Trace))
+			}
+		}
+	}
+}
+
+func TestAStackIsAFieldOfItsOwn(t *testing.T) {
+	var l log
+	oplog.New(l.write).OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpHook, Err: errPanicked})
+	check(t, &l, "error hook panicked op=hook error=a hook panicked: oops stack=goroutine 1")
+}
+
+// It is reported again when the session ends. The time counts from the end of the term's context.
+func TestWorkThatReturnsAfterAllIsToldOnceBeforeTheEndOfItsTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l log
+		h, returned, since := oplog.New(l.write), make(chan struct{}), time.Now()
+		time.Sleep(2 * time.Second)
+		for range 2 {
+			h.OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpWork, Err: errRefused, At: time.Now(), Since: since, Returned: returned})
+		}
+		time.Sleep(time.Second)
+		close(returned)
+		h.OnDemoted(ctx, hooks.Demoted{Origin: a, Reason: hooks.Resigned, LeadReturned: true, Held: time.Hour})
+		synctest.Wait()
+		const overran = "error work outlived its term op=work error=connection refused"
+		check(t, &l, overran, overran, "info work returned after all op=work after=3s", "info lead returned: Run ends token=0 held=1h0m0s")
+	})
+}
+
+func TestALeaderThatIsReplacedByItsSameIdIsElectedAgain(t *testing.T) {
+	var l log
+	h := oplog.New(l.write)
+	for _, change := range [][2]string{{"", "b"}, {"b", "b"}, {"b", "c"}, {"c", ""}, {"a", "b"}, {"", ""}} {
+		h.OnLeaderChanged(ctx, hooks.LeaderChanged{Origin: a, Previous: change[0], Current: change[1], PID: 1})
+	}
+	h.OnLeaderChanged(ctx, hooks.LeaderChanged{Origin: a, Previous: "c"})
+	check(t, &l, "info leader changed leader=b pid=1", "info leader elected again leader=b pid=1", "info leader changed previous=b leader=c pid=1",
+		"info leader changed previous=c pid=1", "info leader changed leader=b pid=1", "info leader changed pid=1", "info no leader known previous=c")
 }

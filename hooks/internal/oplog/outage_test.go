@@ -22,15 +22,21 @@ func check(t *testing.T, l *log, want ...string) {
 }
 
 func TestAnOutageIsLoggedOnceWhenItBeginsAndOnceWhenItEnds(t *testing.T) {
-	for _, outcome := range []hooks.Outcome{hooks.Busy, hooks.Granted} {
+	for outcome, back := range map[hooks.Outcome]string{
+		hooks.Busy:    "info attempts succeed again after=1m30s failed_attempts=90",
+		hooks.Granted: "info elected token=0 outage=1m30s failed_attempts=90 campaigned=0s",
+	} {
 		var l log
 		h := oplog.New(l.write)
 		for i := range 90 {
 			attempt(h, a, i+1, hooks.Failed, time.Duration(i)*time.Second)
 		}
 		attempt(h, a, 91, outcome, 90*time.Second)
+		if outcome == hooks.Granted {
+			h.OnElected(ctx, hooks.Elected{Origin: a, At: start.Add(90 * time.Second)})
+		}
 		attempt(h, a, 92, outcome, 91*time.Second)
-		check(t, &l, wentAway, "info attempts succeed again after=1m30s failed_attempts=90")
+		check(t, &l, wentAway, back)
 	}
 }
 
@@ -93,7 +99,7 @@ func TestOneHookServesManyElectorsAtOnce(t *testing.T) {
 			for n := range 50 {
 				attempt(h, who, n+1, hooks.Failed, 0)
 			}
-			attempt(h, who, 51, hooks.Granted, time.Second)
+			attempt(h, who, 51, hooks.Busy, time.Second)
 		})
 	}
 	electors.Wait()

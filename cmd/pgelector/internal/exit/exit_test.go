@@ -14,7 +14,7 @@ import (
 // If an option of the command is refused, the error names its flag. The options below are
 // never refused: the command sets them to valid values.
 func TestEveryOptionOfTheCommandHasItsFlag(t *testing.T) {
-	good := []string{"WithHooks", "WithTakeover", "WithWatch"}
+	good := []string{"WithHooks", "WithTakeover", "WithScope"}
 	var files []string
 	for _, where := range []string{"../runner/*.go", "../doctor/*.go", "../../*.go"} {
 		found, err := filepath.Glob(where)

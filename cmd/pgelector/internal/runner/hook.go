@@ -5,6 +5,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
 	"github.com/pgelector/pgelector/elector"
@@ -41,6 +42,35 @@ func withoutOverruns(lives func(election string) bool, to ...hooks.Hook) hooks.H
 			}
 			all.(hooks.ErrorHook).OnError(ctx, e)
 		},
+	}
+}
+
+// sayingSeat passes events on to a log. In a group it says which election is no shard, but the
+// member's seat, by which the members are counted.
+func sayingSeat(group string, to hooks.Hook) hooks.Hook {
+	all := hooks.Join(to)
+	say := func(o *hooks.Origin) {
+		if number, is := strings.CutPrefix(o.Election, group+"#"); is {
+			o.Election = "seat " + number + " of " + group
+		}
+	}
+	return hooks.Funcs{
+		Elected: func(ctx context.Context, e hooks.Elected) { say(&e.Origin); all.(hooks.ElectedHook).OnElected(ctx, e) },
+		Demoted: func(ctx context.Context, e hooks.Demoted) { say(&e.Origin); all.(hooks.DemotedHook).OnDemoted(ctx, e) },
+		LeaderChanged: func(ctx context.Context, e hooks.LeaderChanged) {
+			say(&e.Origin)
+			all.(hooks.LeaderChangedHook).OnLeaderChanged(ctx, e)
+		},
+		Heartbeat: func(ctx context.Context, e hooks.Heartbeat) {
+			say(&e.Origin)
+			all.(hooks.HeartbeatHook).OnHeartbeat(ctx, e)
+		},
+		Campaign: func(ctx context.Context, e hooks.Campaign) {
+			say(&e.Origin)
+			all.(hooks.CampaignHook).OnCampaign(ctx, e)
+		},
+		Closed: func(ctx context.Context, e hooks.Closed) { say(&e.Origin); all.(hooks.ClosedHook).OnClosed(ctx, e) },
+		Error:  func(ctx context.Context, e hooks.Failure) { say(&e.Origin); all.(hooks.ErrorHook).OnError(ctx, e) },
 	}
 }
 

@@ -63,7 +63,7 @@ func runShards(c Config) error {
 	s.Candidate = id.CandidateID()
 	session := append(s.sessionOptions(), elector.WithHooks(
 		hooks.Funcs{Heartbeat: s.onHeartbeat, Error: s.onError, Campaign: s.onCampaign},
-		withoutOverruns(s.lives, s.served.hook(), hcloghooks.New(c.Log))))
+		withoutOverruns(s.lives, s.served.hook(), sayingSeat(c.Group, hcloghooks.New(c.Log)))))
 	if s.reaper, err = supervise.NewReaper(); err != nil {
 		return fmt.Errorf("adopt orphans: %w", err)
 	}

@@ -65,13 +65,13 @@ func TestWithoutTermsTheLeadersSessionSaysSinceWhenItLeads(t *testing.T) {
 	since := func() string {
 		all, _ := group(facts{at: noon, locks: []db.AdvisoryLocksRow{row}}, nil, false)
 		e := all[0].election(noon, time.Hour, new(int))
-		return e.For + ", since " + e.Since.Text
+		return fmt.Sprintf("for %s, since %s, session: %v", e.Since.For, e.Since.At.Text, e.Since.Session)
 	}
-	if got, want := since(), "session for 2 h 0 min, since 2026-11-21 10:00:00 (session)"; got != want {
+	if got, want := since(), "for 2 h 0 min, since 2026-11-21 10:00:00, session: true"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	row.SinceMicros = noon.Add(-time.Minute).UnixMicro()
-	if got, want := since(), "for 1 min 0 s, since 2026-11-21 11:59:00"; got != want {
+	if got, want := since(), "for 1 min 0 s, since 2026-11-21 11:59:00, session: false"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -79,18 +79,19 @@ func TestWithoutTermsTheLeadersSessionSaysSinceWhenItLeads(t *testing.T) {
 func TestCandidatesAreShownByWhatTheyDo(t *testing.T) {
 	f := factsOf("orders")
 	f.candidates = append(f.candidates, roster.Candidate{Key: f.candidates[0].Key, ID: "gone", State: roster.Left},
-		roster.Candidate{Key: f.candidates[0].Key, ID: "polls", State: roster.Live}, roster.Candidate{Key: f.candidates[0].Key, ID: "next", State: roster.Live})
+		roster.Candidate{Key: f.candidates[0].Key, ID: "polls", State: roster.Live, NextBy: noon}, roster.Candidate{Key: f.candidates[0].Key, ID: "next", State: roster.Live, NextBy: noon})
 	f.locks = append(f.locks, db.AdvisoryLocksRow{Key: f.candidates[0].Key, Deputy: true, ApplicationName: "next"})
 	all, _ := group(f, nil, true)
+	all[0].judge(noon, true)
 	e := all[0].election(noon, 24*time.Hour, new(int))
 	var got []string
 	for _, c := range e.Candidates {
 		got = append(got, fmt.Sprintf("%s %s", c.ID, c.Role))
 	}
-	if want := []string{"orders leads", "next deputy", "orders2 waits", "polls follows", "orders3 silent", "gone left"}; !slices.Equal(got, want) {
+	if want := []string{"orders leads", "next deputy", "orders2 waits", "polls follows", "orders3 unseen", "gone left"}; !slices.Equal(got, want) {
 		t.Errorf("got %v\nwant %v", got, want)
 	}
-	if e.Token != "20" || e.For != "for 1 h 0 min" || e.Since.ISO != "2026-11-21T11:00:00Z" || e.Deputy != "next" || e.Leader.Health != "0.25" || e.Leader.Share != "0.2500" {
+	if e.Token != "20" || e.Since.For != "1 h 0 min" || e.Since.At.ISO != "2026-11-21T11:00:00Z" || e.Deputy.ID != "next" || e.Leader.Health != "0.25" || e.Leader.Share != "0.2500" {
 		t.Errorf("the leader is %+v, %+v", e, e.Leader)
 	}
 }
@@ -111,10 +112,10 @@ func TestMoreThanCanBeReadIsCountedAndNotShown(t *testing.T) {
 		t.Errorf("on the last page %d other locks are shown, and %d not", len(p.Others), p.MoreOther)
 	}
 	p := h.page(f, nil, nil)
-	if len(p.Elections) != perPage || p.Found != 3*perPage+1 || p.Pages != 4 || len(p.Others) != 0 {
-		t.Errorf("%d of %d elections are on one of %d pages, and %d other locks", len(p.Elections), p.Found, p.Pages, len(p.Others))
+	if len(p.Rows) != perPage || p.Found != 3*perPage+1 || p.Pages != 4 || len(p.Others) != 0 {
+		t.Errorf("%d of %d elections are on one of %d pages, and %d other locks", len(p.Rows), p.Found, p.Pages, len(p.Others))
 	}
-	if e := p.Elections[1]; len(e.Candidates) != maxCandidates || e.More != 2*maxCandidates+1 || e.Candidates[0].ID != "one" {
+	if e := p.Rows[1].Election; len(e.Candidates) != maxCandidates || e.More != 2*maxCandidates+1 || e.Candidates[0].ID != "one" {
 		t.Errorf("%d candidates are shown, and %d not", len(e.Candidates), e.More)
 	}
 }
@@ -145,11 +146,16 @@ func TestPagesAndASearchHoldEachElectionAndGroupOnce(t *testing.T) {
 		}
 		p := h.page(f, nil, values)
 		var names []string
-		for _, g := range p.Groups {
-			names = append(names, g.Group)
+		var elections []string
+		for _, r := range p.Rows {
+			if r.Group != nil {
+				names = append(names, r.name)
+			} else {
+				elections = append(elections, r.name)
+			}
 		}
-		if n := len(p.Elections); n > 0 {
-			names = append(names, p.Elections[0].Name+"…"+p.Elections[n-1].Name)
+		if n := len(elections); n > 0 {
+			names = append(names, elections[0]+"…"+elections[n-1])
 		}
 		if got := fmt.Sprintf("%d/%d of %d: %s, %d others", p.Page, p.Pages, p.Found, strings.Join(names, " "), len(p.Others)); got != want {
 			t.Errorf("%q shows %s\nwant %s", query, got, want)
@@ -166,7 +172,7 @@ func TestATimelineShowsTermsAndWhenNobodyLed(t *testing.T) {
 		{CandidateID: "c", ElectedAt: hour(-5), EndedAt: hour(-4), Reason: "resigned"},
 	}
 	bars := func(terms []roster.Term, window time.Duration) (got []string) {
-		for _, b := range draw(terms, colour(terms), noon, window).Bars {
+		for _, b := range draw(terms, colour(terms), later(noon.Add(-window), terms[len(terms)-1].ElectedAt), noon).Bars {
 			got = append(got, fmt.Sprintf("%s %d-%d", b.Class, b.X, b.X+b.Width))
 		}
 		return got
@@ -189,8 +195,8 @@ func TestATimelineShowsTermsAndWhenNobodyLed(t *testing.T) {
 			t.Errorf("%s: got %v\nwant %v", name, got, c.want)
 		}
 	}
-	if draw(nil, nil, noon, time.Hour) != nil {
-		t.Error("there is a timeline without terms")
+	if got := draw(newestFirst[:1], colour(newestFirst), noon.Add(-4*time.Hour), noon).Bars; len(got) != 1 || got[0].X != 500 {
+		t.Errorf("before the first known term there is %+v", got)
 	}
 }
 
@@ -206,7 +212,7 @@ func TestNothingIsDrawnOutsideTheTimeline(t *testing.T) {
 			}
 			terms = append(terms, term)
 		}
-		for _, b := range draw(terms, colour(terms), noon, 24*time.Hour).Bars {
+		for _, b := range draw(terms, colour(terms), noon.Add(-24*time.Hour), noon).Bars {
 			if b.X < 0 || b.Width < narrow || b.X+b.Width > span || b.Class == "" || b.Title == "" {
 				t.Fatalf("of %+v is drawn %+v", terms, b)
 			}
@@ -242,7 +248,7 @@ func TestMuchMetadataOfManyCandidatesIsNotAllShown(t *testing.T) {
 		t.Errorf("the page has %d bytes", size)
 	}
 	p := h.page(f, nil, nil)
-	first, last := p.Elections[0].Candidates[0], p.Elections[perPage-1].Candidates[maxCandidates-1]
+	first, last := p.Rows[0].Election.Candidates[0], p.Rows[perPage-1].Election.Candidates[maxCandidates-1]
 	if len(first.Metadata) != maxPairs || first.Hidden != 70-maxPairs || first.Metadata[0] != (pair{"000", many["000"]}) {
 		t.Errorf("of the first candidate %d pairs are shown, and %d not", len(first.Metadata), first.Hidden)
 	}
@@ -267,7 +273,7 @@ func TestAGroupOfShardsIsOneSection(t *testing.T) {
 	lock("orders", 4)
 	f.locks = f.locks[1:]
 	body := get(pageOf(t, f, nil, WithShards("billing", names...)), http.MethodGet, "/").Body.String()
-	for _, want := range []string{"999 of 1000 shards led", "by 2 members", `web-1</th><td data-label="Shards">499<`, `web-2</th><td data-label="Shards">500<`, `web-3</th><td data-label="Shards">0<`, "led by web-4"} {
+	for _, want := range []string{"999 of 1000 shards led", "by 2 members", `web-1</span></th><td data-label="Shards">499<`, `web-2</span></th><td data-label="Shards">500<`, `web-3</span></th><td data-label="Shards">0<`, "led by web-4"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page does not show %q", want)
 		}

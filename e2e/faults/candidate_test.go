@@ -1,0 +1,203 @@
+//go:build unix
+
+package faults_test
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/pgelector/pgelector/e2e/must"
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+	sloghooks "github.com/pgelector/pgelector/hooks/slog"
+)
+
+// candidateVariable holds the settings of a candidate. If it is set, the test binary runs one.
+const candidateVariable = "PGELECTOR_FAULTS_CANDIDATE"
+
+type settings struct {
+	DSN, Election, ID string
+	AsksToCampaign    bool // after a term it waits for the order "campaign", so that the other one leads next
+	Full              bool // its pool is full until the order "free"
+	Hangs             bool // its lead returns only by the order "return"
+	Blocks            bool // a hook of its heartbeats returns only by the order "unblock"
+}
+
+// orders are those of the test. Each is given once, and opens its gate.
+type orders struct {
+	mu    sync.Mutex
+	gates map[string]chan struct{}
+}
+
+func (o *orders) gate(name string) chan struct{} {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.gates[name] == nil {
+		o.gates[name] = make(chan struct{})
+	}
+	return o.gates[name]
+}
+
+// runCandidate logs to standard output, and ends with standard input, as when the test has ended.
+func runCandidate(text string) error {
+	var s settings
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		return err
+	}
+	pool, err := sql.Open("pgx", s.DSN)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	o := &orders{gates: map[string]chan struct{}{}}
+	go func() {
+		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+			close(o.gate(in.Text()))
+		}
+		stop()
+		time.AfterFunc(time.Second, func() { os.Exit(0) }) // its server may be away
+	}()
+	log := slog.New(slog.NewTextHandler(os.Stdout, nil))
+	e, err := elector.New(pool, s.Election, elector.WithCandidateID(s.ID), elector.WithLease(lease), elector.WithHooks(sloghooks.New(log)))
+	if err != nil {
+		return err
+	}
+	if s.Blocks {
+		_, err = e.AddHooks(hooks.Funcs{Heartbeat: func(context.Context, hooks.Heartbeat) { <-o.gate("unblock") }})
+	}
+	if s.Full {
+		err = s.fill(ctx, pool, o.gate("free"))
+	}
+	if err != nil {
+		return err
+	}
+	if s.AsksToCampaign {
+		return campaign(ctx, e, o)
+	}
+	return e.Run(ctx, func(ctx context.Context, _ *elector.Term) error {
+		<-ctx.Done()
+		if s.Hangs {
+			<-o.gate("return")
+		}
+		return nil
+	})
+}
+
+// fill takes all connections of the pool.
+func (s settings) fill(ctx context.Context, pool *sql.DB, free <-chan struct{}) error {
+	const size = 3
+	pool.SetMaxOpenConns(size)
+	for range size {
+		conn, err := pool.Conn(ctx)
+		if err != nil {
+			return err
+		}
+		go func() {
+			<-free
+			_ = conn.Close()
+		}()
+	}
+	return nil
+}
+
+// campaign leads twice.
+func campaign(ctx context.Context, e *elector.Elector, o *orders) error {
+	for range 2 {
+		term, err := e.Campaign(ctx)
+		if err != nil {
+			return err
+		}
+		<-term.Context().Done()
+		_ = term.Resign(ctx)
+		<-o.gate("campaign")
+	}
+	return nil
+}
+
+// A process is a candidate.
+type process struct {
+	cmd    *exec.Cmd
+	orders io.WriteCloser
+
+	mu    sync.Mutex
+	lines []string
+}
+
+func launch(t *testing.T, s settings) *process {
+	t.Helper()
+	text, err := json.Marshal(s)
+	must.Check(t, err)
+	p := &process{cmd: exec.Command(os.Args[0])}
+	p.cmd.Env = append(os.Environ(), candidateVariable+"="+string(text))
+	p.cmd.Stderr = os.Stderr
+	out, err := p.cmd.StdoutPipe()
+	must.Check(t, err)
+	p.orders, err = p.cmd.StdinPipe()
+	must.Check(t, err)
+	must.Check(t, p.cmd.Start())
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for in := bufio.NewScanner(out); in.Scan(); {
+			p.mu.Lock()
+			p.lines = append(p.lines, in.Text())
+			p.mu.Unlock()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Signal(syscall.SIGCONT)
+		_ = p.orders.Close()
+		<-read
+		_ = p.cmd.Wait()
+		if t.Failed() {
+			t.Logf("%s logged:\n%s", s.ID, strings.Join(p.lines, "\n"))
+		}
+	})
+	return p
+}
+
+func (p *process) order(t *testing.T, name string) {
+	t.Helper()
+	_, err := fmt.Fprintln(p.orders, name)
+	must.Check(t, err)
+}
+
+func (p *process) signal(t *testing.T, sig syscall.Signal) {
+	t.Helper()
+	must.Check(t, p.cmd.Process.Signal(sig))
+}
+
+// logged returns the lines so far.
+func (p *process) logged() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.lines)
+}
+
+// logs waits for lines with these messages, in any order, after so many lines.
+func (p *process) logs(t *testing.T, after int, messages ...string) {
+	t.Helper()
+	for _, message := range messages {
+		if strings.Contains(message, " ") {
+			message = fmt.Sprintf("%q", message)
+		}
+		must.Eventually(t, message, func() bool {
+			return slices.ContainsFunc(p.logged()[after:], func(line string) bool { return strings.Contains(line, " msg="+message+" ") })
+		})
+	}
+}
