@@ -174,7 +174,7 @@ func TestTimesAreReadUnderEveryDateStyle(t *testing.T) {
 			if len(published) != 1 || len(recorded) != 1 {
 				t.Fatalf("%s: got %+v, %+v", style, published, recorded)
 			}
-			recent("its candidacy", published[0].Since)
+			recent("its candidacy", published[0].JoinedAt)
 			recent("its publication", published[0].PublishedAt)
 			recent("its election", recorded[0].ElectedAt)
 		}
