@@ -32,7 +32,7 @@ func TestADurationHasItsTwoLargestUnits(t *testing.T) {
 
 func TestElectionsAreTheNamedFirstThenThoseOfTheRosterByName(t *testing.T) {
 	f := facts{at: noon,
-		candidates: []roster.Candidate{{Election: "zebra", Key: 5, ID: "z", State: roster.Live}, {Election: "ant", Key: 4, ID: "a", State: roster.Left}},
+		candidates: []roster.Candidate{{Election: "zebra", Key: 5, CandidateID: "z", State: roster.Live}, {Election: "ant", Key: 4, CandidateID: "a", State: roster.Left}},
 		locks: []db.AdvisoryLocksRow{
 			{Key: elector.KeyFromName("orders"), Granted: true, ApplicationName: "web-1"},
 			{Key: 5, Granted: true, ApplicationName: "z"}, {Key: 77, Granted: true, ApplicationName: "stranger"},
@@ -78,8 +78,8 @@ func TestWithoutTermsTheLeadersSessionSaysSinceWhenItLeads(t *testing.T) {
 
 func TestCandidatesAreShownByWhatTheyDo(t *testing.T) {
 	f := factsOf("orders")
-	f.candidates = append(f.candidates, roster.Candidate{Key: f.candidates[0].Key, ID: "gone", State: roster.Left},
-		roster.Candidate{Key: f.candidates[0].Key, ID: "polls", State: roster.Live, NextBy: noon}, roster.Candidate{Key: f.candidates[0].Key, ID: "next", State: roster.Live, NextBy: noon})
+	f.candidates = append(f.candidates, roster.Candidate{Key: f.candidates[0].Key, CandidateID: "gone", State: roster.Left},
+		roster.Candidate{Key: f.candidates[0].Key, CandidateID: "polls", State: roster.Live, NextBy: noon}, roster.Candidate{Key: f.candidates[0].Key, CandidateID: "next", State: roster.Live, NextBy: noon})
 	f.locks = append(f.locks, db.AdvisoryLocksRow{Key: f.candidates[0].Key, Deputy: true, ApplicationName: "next"})
 	all, _ := group(f, nil, true)
 	all[0].judge(noon, true)
@@ -99,10 +99,10 @@ func TestCandidatesAreShownByWhatTheyDo(t *testing.T) {
 func TestMoreThanCanBeReadIsCountedAndNotShown(t *testing.T) {
 	f := facts{at: noon}
 	for i := range 3 * perPage {
-		f.candidates = append(f.candidates, roster.Candidate{Key: int64(i), Election: fmt.Sprintf("%03d", i), ID: "one", State: roster.Live})
+		f.candidates = append(f.candidates, roster.Candidate{Key: int64(i), Election: fmt.Sprintf("%03d", i), CandidateID: "one", State: roster.Live})
 	}
 	for i := range 3 * maxCandidates {
-		f.candidates = append(f.candidates, roster.Candidate{Key: 0, ID: fmt.Sprint(i), State: roster.Left})
+		f.candidates = append(f.candidates, roster.Candidate{Key: 0, CandidateID: fmt.Sprint(i), State: roster.Left})
 	}
 	for i := range 3 * maxOthers {
 		f.locks = append(f.locks, db.AdvisoryLocksRow{Key: int64(-1 - i), Granted: true})
@@ -123,7 +123,7 @@ func TestMoreThanCanBeReadIsCountedAndNotShown(t *testing.T) {
 func TestPagesAndASearchHoldEachElectionAndGroupOnce(t *testing.T) {
 	f := facts{at: noon}
 	for i := range 120 {
-		f.candidates = append(f.candidates, roster.Candidate{Key: int64(i + 1), Election: fmt.Sprintf("job-%03d", i), ID: fmt.Sprintf("Web-%d", i%10), State: roster.Live})
+		f.candidates = append(f.candidates, roster.Candidate{Key: int64(i + 1), Election: fmt.Sprintf("job-%03d", i), CandidateID: fmt.Sprintf("Web-%d", i%10), State: roster.Live})
 	}
 	f.locks = []db.AdvisoryLocksRow{{Key: 777, Granted: true, ApplicationName: "web-7, a stranger"}, {Key: 778, Granted: true}}
 	h := pageOf(t, f, nil, WithShards("a", "1"), WithShards("b", "1"))
@@ -240,7 +240,7 @@ func TestMuchMetadataOfManyCandidatesIsNotAllShown(t *testing.T) {
 	}
 	f := facts{at: noon}
 	for i := range perPage * maxCandidates {
-		f.candidates = append(f.candidates, roster.Candidate{Key: int64(i / maxCandidates), ID: fmt.Sprint("candidate ", i),
+		f.candidates = append(f.candidates, roster.Candidate{Key: int64(i / maxCandidates), CandidateID: fmt.Sprint("candidate ", i),
 			State: roster.Live, Metadata: maps.Clone(many)})
 	}
 	h := pageOf(t, f, nil)
@@ -262,7 +262,7 @@ func TestAGroupOfShardsIsOneSection(t *testing.T) {
 	f := facts{at: noon}
 	lock := func(election string, pid int32) {
 		f.locks = append(f.locks, db.AdvisoryLocksRow{Key: elector.KeyFromName(election), Granted: true, Pid: pid, ApplicationName: fmt.Sprint("web-", pid)})
-		f.candidates = append(f.candidates, roster.Candidate{Election: election, Key: elector.KeyFromName(election), ID: fmt.Sprint("web-", pid), State: roster.Live})
+		f.candidates = append(f.candidates, roster.Candidate{Election: election, Key: elector.KeyFromName(election), CandidateID: fmt.Sprint("web-", pid), State: roster.Live})
 	}
 	for i := range 1000 {
 		names = append(names, fmt.Sprint(i))

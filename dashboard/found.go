@@ -61,7 +61,7 @@ func group(f facts, names []string, hasRoster bool) (all []*found, others []othe
 	}
 	for _, c := range f.candidates {
 		g := of[c.Key]
-		g.find(c.ID).record(c, f.at)
+		g.find(c.CandidateID).record(c, f.at)
 	}
 	for _, t := range f.terms {
 		of[t.Key].terms = append(of[t.Key].terms, t)

@@ -57,8 +57,8 @@ func factsOf(text string) facts {
 			{Key: 99, Granted: true, Pid: 13, ApplicationName: text, Usename: text},
 		},
 		candidates: []roster.Candidate{
-			{Election: text, Key: key, ID: text, State: roster.Live, Version: text, Health: &health, Metadata: map[string]string{text: text}},
-			{Election: text, Key: key, ID: text + "3", State: roster.Silent},
+			{Election: text, Key: key, CandidateID: text, State: roster.Live, Version: text, Health: &health, Metadata: map[string]string{text: text}},
+			{Election: text, Key: key, CandidateID: text + "3", State: roster.Silent},
 		},
 		terms: []roster.Term{
 			{Election: text, Key: key, Token: 20, CandidateID: text, ElectedAt: noon.Add(-time.Hour)},

@@ -79,7 +79,7 @@ func (f *facts) clip() {
 	}
 	for i := range f.candidates {
 		c := &f.candidates[i]
-		clipAll(&c.Election, &c.ID, &c.Version)
+		clipAll(&c.Election, &c.CandidateID, &c.Version)
 	}
 	for i := range f.terms {
 		t := &f.terms[i]

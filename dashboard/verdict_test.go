@@ -15,7 +15,7 @@ import (
 
 // published is what a candidate published this long ago. Its interval is 15 s.
 func published(id string, ago time.Duration, health float64, unhealthy bool) roster.Candidate {
-	c := roster.Candidate{Election: "orders", Key: elector.KeyFromName("orders"), ID: id, State: roster.Live, Health: &health, Unhealthy: unhealthy,
+	c := roster.Candidate{Election: "orders", Key: elector.KeyFromName("orders"), CandidateID: id, State: roster.Live, Health: &health, Unhealthy: unhealthy,
 		PublishedAt: noon.Add(-ago), NextBy: noon.Add(17*time.Second - ago)}
 	if ago > 45*time.Second {
 		c.State = roster.Silent
@@ -127,7 +127,7 @@ func TestRowsAreSortedByNeedAndTheTitleCountsProblems(t *testing.T) {
 		c.Election, c.Key = election, elector.KeyFromName(election)
 		f.candidates = append(f.candidates, c)
 		if leads {
-			row := session(c.ID, 0)
+			row := session(c.CandidateID, 0)
 			row.Key = c.Key
 			f.locks = append(f.locks, row)
 		}
@@ -167,7 +167,7 @@ func TestRowsAreSortedByNeedAndTheTitleCountsProblems(t *testing.T) {
 func TestASeatOfAGroupIsExplained(t *testing.T) {
 	f := facts{at: noon}
 	for _, name := range []string{"import/0", "import#73", "orders#1", "import#x"} {
-		f.candidates = append(f.candidates, roster.Candidate{Election: name, Key: elector.KeyFromName(name), ID: "a", State: roster.Live, NextBy: noon})
+		f.candidates = append(f.candidates, roster.Candidate{Election: name, Key: elector.KeyFromName(name), CandidateID: "a", State: roster.Live, NextBy: noon})
 	}
 	body := get(pageOf(t, f, nil), http.MethodGet, "/").Body.String()
 	if n := strings.Count(body, "a member of the group import holds this seat, to be counted"); n != 2 { // its row and its section

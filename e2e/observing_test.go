@@ -220,11 +220,11 @@ func TestTheLeadersLeaseAndTheStartOfItsTermAreSeenByAnyRole(t *testing.T) {
 				elected := c.elected(t)
 				leader, err := asker.Leader(soon(t))
 				check(t, err)
-				if leader.CandidateID != c.CandidateID() || leader.Lease != lease || leader.Scope != scope || !leader.Connected.IsZero() {
+				if leader.CandidateID != c.CandidateID() || leader.Lease != lease || leader.Scope != scope || !leader.SessionAt.IsZero() {
 					t.Errorf("the leader is %+v", leader)
 				}
-				if d := leader.Since.Sub(elected.At); d < -2*time.Second || d > time.Second {
-					t.Errorf("it leads since %v, and says %v", elected.At, leader.Since)
+				if d := leader.ElectedAt.Sub(elected.At); d < -2*time.Second || d > time.Second {
+					t.Errorf("it leads since %v, and says %v", elected.At, leader.ElectedAt)
 				}
 			}
 			stand := func() *candidate {
@@ -261,7 +261,7 @@ func TestASharedSessionTellsItsLeaseOnce(t *testing.T) {
 		eventually(t, "all are led", func() bool { return g.leading() == 20 })
 		leader, err := g.all[7].Leader(soon(t))
 		check(t, err)
-		if leader.Lease != lease || leader.Scope != elector.SessionScope || !leader.Since.IsZero() {
+		if leader.Lease != lease || leader.Scope != elector.SessionScope || !leader.ElectedAt.IsZero() {
 			t.Errorf("the leader is %+v", leader)
 		}
 		eventually(t, "it holds one lock for each election, one to show that it lives, and one that tells its lease", func() bool {
@@ -282,7 +282,7 @@ func TestAStrangersLockTellsNothing(t *testing.T) {
 	_, err = conn.ExecContext(soon(t), "SELECT pg_advisory_lock($1)", e.Key())
 	check(t, err)
 	leader, err := e.Leader(soon(t))
-	if check(t, err); leader.PID == 0 || leader.Lease != 0 || leader.Scope != elector.Auto || !leader.Since.IsZero() {
+	if check(t, err); leader.PID == 0 || leader.Lease != 0 || leader.Scope != elector.Auto || !leader.ElectedAt.IsZero() {
 		t.Errorf("the leader is %+v", leader)
 	}
 	_, err = conn.ExecContext(soon(t), "SELECT pg_advisory_unlock_all()")

@@ -56,7 +56,7 @@ func states(t *testing.T, r *roster.Roster, key int64) map[string]roster.State {
 	check(t, err)
 	found := map[string]roster.State{}
 	for _, c := range all {
-		found[c.ID] = c.State
+		found[c.CandidateID] = c.State
 	}
 	return found
 }
@@ -92,11 +92,11 @@ func TestARosterListsCandidatesAndTerms(t *testing.T) {
 			check(t, err)
 			return len(all) == 2 && (all[1].Deputy || !throughPooler) // there it leaves its seat for a moment
 		})
-		if c := all[0]; c.ID != leader.CandidateID() || !c.Leading || c.Deputy || c.State != roster.Live || c.Election != election || c.Version != "1.4.2" ||
-			c.Health == nil || *c.Health != 0.75 || !maps.Equal(c.Metadata, map[string]string{"zone": "a", "<b>": `"quoted"`}) || c.Since.IsZero() {
+		if c := all[0]; c.CandidateID != leader.CandidateID() || !c.Leading || c.Deputy || c.State != roster.Live || c.Election != election || c.Version != "1.4.2" ||
+			c.Health == nil || *c.Health != 0.75 || !maps.Equal(c.Metadata, map[string]string{"zone": "a", "<b>": `"quoted"`}) || c.JoinedAt.IsZero() {
 			t.Errorf("the leader is %+v", c)
 		}
-		if c := all[1]; c.ID != follower.CandidateID() || c.Leading || !c.Deputy || c.State != roster.Live || c.Version != "" || c.Health != nil || len(c.Metadata) != 0 {
+		if c := all[1]; c.CandidateID != follower.CandidateID() || c.Leading || !c.Deputy || c.State != roster.Live || c.Version != "" || c.Health != nil || len(c.Metadata) != 0 {
 			t.Errorf("the follower is %+v", c)
 		}
 		eventually(t, "the term is recorded", func() bool { return len(terms(t, second, leader.Key())) == 1 })
@@ -109,7 +109,7 @@ func TestARosterListsCandidatesAndTerms(t *testing.T) {
 		next := follower.elected(t).Token
 		all, err := second.Candidates(soon(t), leader.Key())
 		check(t, err)
-		if c := all[0]; c.ID != follower.CandidateID() || !c.Leading || c.Deputy {
+		if c := all[0]; c.CandidateID != follower.CandidateID() || !c.Leading || c.Deputy {
 			t.Errorf("the new leader is %+v", c)
 		}
 		eventually(t, "the next term is recorded", func() bool { return len(terms(t, first, leader.Key())) == 2 })
@@ -173,7 +173,7 @@ func TestACandidateThatLeftMayReturn(t *testing.T) {
 			eventually(t, "it is live", func() bool { return states(t, r, 1)["one"] == roster.Live })
 			all, err := r.Candidates(soon(t), 1)
 			check(t, err)
-			since = append(since, all[0].Since)
+			since = append(since, all[0].JoinedAt)
 			check(t, r.Close(soon(t)))
 			if state := states(t, r, 1)["one"]; state != roster.Left {
 				t.Errorf("after Close it is %s, want left", state)
@@ -386,7 +386,7 @@ func TestAnObserverSeesWhatTheLeaderPublished(t *testing.T) {
 		if seen[0].CandidateID != "" || seen[1].CandidateID != shown.CandidateID() || seen[1].Published.Metadata["zone"] != "a" {
 			t.Errorf("seen: %+v", seen)
 		}
-		if last := seen[len(seen)-1]; last.CandidateID != hidden.CandidateID() || last.Published.ID != "" {
+		if last := seen[len(seen)-1]; last.CandidateID != hidden.CandidateID() || last.Published.CandidateID != "" {
 			t.Errorf("the last seen: %+v", last)
 		}
 	})

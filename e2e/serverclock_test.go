@@ -157,7 +157,7 @@ func TestTimesAreReadUnderEveryDateStyle(t *testing.T) {
 			check(t, err)
 			leader, err := e.Leader(soon(t))
 			check(t, err)
-			recent("the leader's session", leader.Connected)
+			recent("the leader's session", leader.SessionAt)
 			var sessions []elector.Candidate
 			eventually(t, "the follower waits in the server", func() bool { // it does not between two waits
 				sessions, err = e.Candidates(soon(t))
@@ -165,7 +165,7 @@ func TestTimesAreReadUnderEveryDateStyle(t *testing.T) {
 				return len(sessions) == 2
 			})
 			for _, c := range sessions {
-				recent("a session", c.Connected)
+				recent("a session", c.SessionAt)
 			}
 			r := rosterOn(t, pool, schema)
 			published, err := r.Candidates(soon(t), c.Key())
@@ -174,7 +174,7 @@ func TestTimesAreReadUnderEveryDateStyle(t *testing.T) {
 			if len(published) != 1 || len(recorded) != 1 {
 				t.Fatalf("%s: got %+v, %+v", style, published, recorded)
 			}
-			recent("its candidacy", published[0].Since)
+			recent("its candidacy", published[0].JoinedAt)
 			recent("its publication", published[0].PublishedAt)
 			recent("its election", recorded[0].ElectedAt)
 		}

@@ -348,7 +348,7 @@ func TestARoleThatMayOnlyConnectLeadsObservesAndResigns(t *testing.T) {
 		second := s.stand(t, d.open(t, 1, dsn), "any").run(t, nil)
 		second.follows(t)
 		leader, err := second.Leader(soon(t))
-		if err != nil || leader.CandidateID != first.CandidateID() || leader.User != name || leader.Connected.IsZero() {
+		if err != nil || leader.CandidateID != first.CandidateID() || leader.User != name || leader.SessionAt.IsZero() {
 			t.Errorf("the leader is %+v, %v", leader, err)
 		}
 		term := termOf(t, first)
@@ -437,16 +437,16 @@ func TestAnotherRoleSeesTheLeaderButNotItsAddress(t *testing.T) {
 		c.elected(t)
 		same, err := c.Leader(soon(t))
 		check(t, err)
-		if same.Since.IsZero() {
+		if same.ElectedAt.IsZero() {
 			t.Error("the leader does not tell since when it leads")
 		}
-		if same.Addr != "127.0.0.1" || same.Connected.IsZero() {
+		if same.Addr != "127.0.0.1" || same.SessionAt.IsZero() {
 			t.Errorf("the same role sees %+v", same)
 		}
 		watcher, err := elector.New(d.open(t, 1, s.DSN(pgcluster.ForRole(other))), election)
 		check(t, err)
 		leader, err := watcher.Leader(soon(t))
-		want := elector.Leader{CandidateID: c.CandidateID(), PID: same.PID, User: owner, Lease: lease, Scope: same.Scope, Since: same.Since}
+		want := elector.Leader{CandidateID: c.CandidateID(), PID: same.PID, User: owner, Lease: lease, Scope: same.Scope, ElectedAt: same.ElectedAt}
 		if err != nil || leader != want {
 			t.Errorf("got %+v, %v; want %+v", leader, err, want)
 		}

@@ -40,8 +40,8 @@
 //   - when to step down: [WithHealth], [WithoutHealth], [WithRequests], [WithGracefulRelease]
 //   - what is told: [WithHooks]
 //
-// [New] takes each of them. [NewSession], [Session.Elector] and [RequestResign] take those that
-// mean something there: [SessionOption], [ElectionOption], [RequestOption].
+// [New] takes all of them, [NewSession] a [SessionOption], [Session.Elector] an [ElectionOption],
+// [RequestResign] and [RequestTransfer] a [RequestOption].
 //
 // # What is not promised
 //
@@ -118,7 +118,8 @@
 // interval if nobody is the deputy; later if it was inside [Term.InTx].
 //
 // The validity is computed at each call. The larger elapsed time of the monotonic and the wall
-// clock counts. docs/how-it-works.md has what a step of the server's clock does.
+// clock counts, because the first may stand still while a machine sleeps. So a wall clock that
+// is set forward by more than the validity ends a term early. One that is set back changes nothing.
 //
 // # Two primaries
 //

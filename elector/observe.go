@@ -20,32 +20,47 @@ type Leader struct {
 	PID         int32     // of the backend: what pg_terminate_backend takes
 	User        string    // the role of the session
 	Addr        string    // where it connects from; "" if hidden from this role, or a Unix socket
-	Connected   time.Time // when the session began; zero if hidden from this role
+	SessionAt   time.Time // when the session began; zero if hidden from this role
 
 	// The session itself publishes these. They are zero if it does not lead, or belongs to
 	// another program.
-	Lease time.Duration
-	Scope Scope     // SessionScope or TransactionScope; Auto if unknown
-	Since time.Time // since when it leads, to the second; zero on a shared session ([NewSession]), and for a moment at first
+	Lease     time.Duration
+	Scope     Scope     // SessionScope or TransactionScope; Auto if unknown
+	ElectedAt time.Time // when its term began, to the second; zero on a shared session ([NewSession]), and for a moment at first
 }
 
 func leaderOf(h lock.Holder) Leader {
-	return Leader{CandidateID: h.CandidateID, PID: h.PID, User: h.User, Addr: h.Addr, Connected: h.Connected,
-		Lease: h.Lease, Scope: Scope(h.Scope), Since: h.Since}
+	return Leader{CandidateID: h.CandidateID, PID: h.PID, User: h.User, Addr: h.Addr, SessionAt: h.Connected,
+		Lease: h.Lease, Scope: Scope(h.Scope), ElectedAt: h.Since}
 }
 
 // session is what does not change while the session leads.
 func (l Leader) session() Leader {
-	l.Lease, l.Scope, l.Since = 0, 0, time.Time{}
+	l.Lease, l.Scope, l.ElectedAt = 0, 0, time.Time{}
 	return l
 }
 
-// Candidate is a session that leads, or will lead next.
+// Candidate is a session that leads, or will lead next. The fields that Leader has, too, mean the same.
 type Candidate struct {
-	Leader
-	Leading bool
-	Deputy  bool      // holds the deputy's seat, and leads when the leader is gone
-	Waiting time.Time // since when it waits in the server; zero if it does not, or the server does not know yet
+	CandidateID string
+	PID         int32
+	User        string
+	Addr        string
+	SessionAt   time.Time
+
+	Leading  bool
+	Deputy   bool      // holds the deputy's seat, and leads when the leader is gone
+	QueuedAt time.Time // since when it waits in the server's queue; zero if it does not, or the server does not know yet
+
+	// They are zero unless it leads.
+	Lease     time.Duration
+	Scope     Scope
+	ElectedAt time.Time
+}
+
+func candidateOf(l Leader) Candidate {
+	return Candidate{CandidateID: l.CandidateID, PID: l.PID, User: l.User, Addr: l.Addr, SessionAt: l.SessionAt,
+		Lease: l.Lease, Scope: l.Scope, ElectedAt: l.ElectedAt}
 }
 
 // Leader asks the server who leads, by one statement on a connection of the pool, and by one
@@ -99,7 +114,9 @@ func (e *Elector) Candidates(ctx context.Context) ([]Candidate, error) {
 	leader, err := e.Leader(ctx)
 	switch {
 	case err == nil:
-		all = append(all, Candidate{Leader: leader, Leading: true})
+		c := candidateOf(leader)
+		c.Leading = true
+		all = append(all, c)
 	case !errors.Is(err, ErrNoLeader):
 		return nil, err
 	}
@@ -108,7 +125,9 @@ func (e *Elector) Candidates(ctx context.Context) ([]Candidate, error) {
 		return nil, fmt.Errorf("elector: ask who follows: %w", err)
 	}
 	for _, f := range followers {
-		all = append(all, Candidate{Leader: leaderOf(f.Holder), Deputy: f.Deputy, Waiting: f.Since})
+		c := candidateOf(leaderOf(f.Holder))
+		c.Deputy, c.QueuedAt = f.Deputy, f.Since
+		all = append(all, c)
 	}
 	return all, nil
 }

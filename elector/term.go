@@ -78,7 +78,7 @@ func (t *Term) within(ctx context.Context) context.Context {
 
 // Context is done when the term ends; context.Cause then says why, wrapping
 // ErrResigned, ErrSessionLost, ErrLeaseExpired, ErrNotSynchronous, ErrUnhealthy,
-// ErrLeadFailed, ErrStopped or the cause of the context that was given to Run or Start. It carries the
+// ErrLeadFailed, ErrStopped or the cause of the context that was given to Run, TryRun or Start. It carries the
 // values of the context that the campaign was given. Everything that must not
 // outlive the term belongs under it.
 func (t *Term) Context() context.Context { return t.ctx }

@@ -73,7 +73,7 @@ func TestObserveYieldsALeaderOnceThatSaysLaterSinceWhenItLeads(t *testing.T) {
 		}
 		now, err := watcher.Leader(always)
 		b.wraps(err)
-		if len(seen) != 2 || seen[1].CandidateID != "one" || !seen[1].Since.IsZero() || now.Since.IsZero() {
+		if len(seen) != 2 || seen[1].CandidateID != "one" || !seen[1].ElectedAt.IsZero() || now.ElectedAt.IsZero() {
 			b.Errorf("saw %+v, and now it is %+v", seen, now)
 		}
 		b.wraps((<-elected).Resign(always))
@@ -115,8 +115,10 @@ func TestTheLeaderIsAsTheServerSays(t *testing.T) {
 		b.wraps(err)
 		all, err = two.Candidates(always)
 		b.wraps(err)
-		if len(all) != 2 || !all[0].Leading || all[0].Leader != leader || all[1].Leading || all[1].CandidateID != "waiting" || all[1].Waiting.IsZero() ||
-			leader.CandidateID != "one" || leader.PID == 0 || leader.Connected.Before(start) || leader.Connected.After(term.ElectedAt()) {
+		leads := elector.Candidate{CandidateID: leader.CandidateID, PID: leader.PID, User: leader.User, Addr: leader.Addr, SessionAt: leader.SessionAt,
+			Leading: true, Lease: leader.Lease, Scope: leader.Scope, ElectedAt: leader.ElectedAt}
+		if len(all) != 2 || all[0] != leads || all[1].Leading || all[1].CandidateID != "waiting" || all[1].QueuedAt.IsZero() ||
+			leader.CandidateID != "one" || leader.PID == 0 || leader.SessionAt.Before(start) || leader.SessionAt.After(term.ElectedAt()) {
 			b.Errorf("got %+v and %+v", leader, all)
 		}
 		b.wraps(term.Resign(always))
@@ -187,13 +189,13 @@ func TestALeaderTellsItsLeaseItsScopeAndSinceWhenItLeads(t *testing.T) {
 				one := b.candidate("one", append(opts, elector.WithTakeover(takeover))...)
 				_, err = db.New(stranger).TryAsDeputy(always, one.Key())
 				b.wraps(err)
-				if leader, err := one.Leader(always); err != nil || leader.PID == 0 || leader.Scope != elector.Auto || leader.Lease != 0 || !leader.Since.IsZero() {
+				if leader, err := one.Leader(always); err != nil || leader.PID == 0 || leader.Scope != elector.Auto || leader.Lease != 0 || !leader.ElectedAt.IsZero() {
 					b.Errorf("got %+v, %v", leader, err)
 				}
 				time.AfterFunc(2*retry, func() { _ = stranger.Raw(func(any) error { return driver.ErrBadConn }) })
 				term := b.campaign(one.Elector)
 				leader, err := one.Leader(always)
-				if b.wraps(err); leader.Scope != scope || leader.Lease != lease || term.ElectedAt().Sub(leader.Since).Abs() > time.Second {
+				if b.wraps(err); leader.Scope != scope || leader.Lease != lease || term.ElectedAt().Sub(leader.ElectedAt).Abs() > time.Second {
 					b.Errorf("elected at %v, and got %+v", term.ElectedAt(), leader)
 				}
 				b.wraps(term.Resign(always))

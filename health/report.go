@@ -33,14 +33,14 @@ type Report struct {
 
 // Election is one election as this process sees it.
 type Election struct {
-	Election  string     `json:"election"`
-	Candidate string     `json:"candidate"` // the id of this process's candidate
-	Status    Status     `json:"status"`
-	Leading   bool       `json:"leading"`         // whether this process leads
-	Leader    string     `json:"leader"`          // the id of the leader; "" if nobody leads or it is unknown
-	Score     *float64   `json:"score,omitempty"` // of the candidate's last check (elector.WithHealth); nil before the first, and without a check
-	Why       string     `json:"why,omitempty"`   // why the status is not healthy
-	Asked     *time.Time `json:"asked,omitempty"` // when the server answered; nil if it was not asked, or did not answer
+	Election    string     `json:"election"`
+	CandidateID string     `json:"candidate"` // the id of this process's candidate
+	Status      Status     `json:"status"`
+	Leading     bool       `json:"leading"`         // whether this process leads
+	Leader      string     `json:"leader"`          // the id of the leader; "" if nobody leads or it is unknown
+	Score       *float64   `json:"score,omitempty"` // of the candidate's last check (elector.WithHealth); nil before the first, and without a check
+	Why         string     `json:"why,omitempty"`   // why the status is not healthy
+	Asked       *time.Time `json:"asked,omitempty"` // when the server answered; nil if it was not asked, or did not answer
 }
 
 // Check reports the status of all elections. It asks the server, unless this process
@@ -77,7 +77,7 @@ func (m *Monitor) CheckLive() Report {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for its, overrun := range m.overruns() {
-		r.add(Election{Election: its.who.Election, Candidate: its.who.CandidateID, Status: Unhealthy, Why: overrun.Err.Error()})
+		r.add(Election{Election: its.who.Election, CandidateID: its.who.CandidateID, Status: Unhealthy, Why: overrun.Err.Error()})
 	}
 	return r
 }
@@ -92,7 +92,7 @@ func (r *Report) add(e Election) {
 
 // judge adds to seen, which says who leads, what is known of this process's candidate.
 func (m *Monitor) judge(e *elector.Elector, seen Election) Election {
-	seen.Election, seen.Candidate = e.Election(), e.CandidateID()
+	seen.Election, seen.CandidateID = e.Election(), e.CandidateID()
 	overrun, gaveUp := m.failures(e)
 	check := e.Health()
 	if !check.At.IsZero() {

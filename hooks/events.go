@@ -47,7 +47,7 @@ type Reason string
 const (
 	Resigned     Reason = "resigned"      // Term.Resign was called, or lead returned nil
 	Requested    Reason = "requested"     // somebody asked for it (elector.RequestResign, RequestTransfer), or waits for the end of the leader's transaction; Demoted.Err says who
-	Shutdown     Reason = "shutdown"      // the context of Run or Start ended, or Stop or Close was called
+	Shutdown     Reason = "shutdown"      // the context of Run, TryRun or Start ended, or Stop or Close was called
 	SessionLost  Reason = "session_lost"  // the server ended the session, or the connection broke
 	LeaseExpired Reason = "lease_expired" // no heartbeat was answered, or no commit acknowledged (elector.WithSynchronousStandby), in time
 	Unhealthy    Reason = "unhealthy"     // the candidate's health check fell below its minimum

@@ -16,7 +16,7 @@ import (
 type Candidate struct {
 	Election    string
 	Key         int64 // of the election's advisory lock
-	ID          string
+	CandidateID string
 	State       State
 	Leading     bool // by pg_locks
 	Deputy      bool // by pg_locks: it leads when the leader is gone
@@ -24,7 +24,7 @@ type Candidate struct {
 	Health      *float64 // score of the last check (elector.WithHealth); nil if unknown
 	Unhealthy   bool     // its checks keep it from leading; false if unknown
 	Metadata    map[string]string
-	Since       time.Time // published without a gap since then
+	JoinedAt    time.Time // published without a gap since then
 	PublishedAt time.Time
 	NextBy      time.Time // it publishes again by then, unless it is gone, frozen or cut off
 }
@@ -66,8 +66,8 @@ func (r *Roster) Candidates(ctx context.Context, keys ...int64) ([]Candidate, er
 	}
 	all := make([]Candidate, len(rows))
 	for i, row := range rows {
-		all[i] = Candidate{Election: row.Election, Key: row.Key, ID: row.CandidateID, Leading: row.Leads, Deputy: row.Deputy,
-			Version: row.Version, Since: time.UnixMicro(row.SinceMicros), PublishedAt: time.UnixMicro(row.PublishedMicros),
+		all[i] = Candidate{Election: row.Election, Key: row.Key, CandidateID: row.CandidateID, Leading: row.Leads, Deputy: row.Deputy,
+			Version: row.Version, JoinedAt: time.UnixMicro(row.SinceMicros), PublishedAt: time.UnixMicro(row.PublishedMicros),
 			Unhealthy: row.Healthy.Valid && !row.Healthy.Bool}
 		all[i].NextBy = all[i].PublishedAt.Add(longest(time.Duration(row.ExpiresMillis)*time.Millisecond/silentAfter) + writeSlack)
 		switch {
@@ -183,7 +183,7 @@ const (
 
 // published is what the leader has published in its term, as it does at its beginning. A row
 // of before may be of a process that was killed, and had the same id. Through a pooler, or to
-// another role, the start of the session does not tell them apart, and only Since does.
+// another role, the start of the session does not tell them apart, and only ElectedAt does.
 func (r *Roster) published(ctx context.Context, e *elector.Elector, leader elector.Leader) (Candidate, error) {
 	for look := 1; ; look++ {
 		all, err := r.Candidates(ctx, e.Key())
@@ -191,8 +191,8 @@ func (r *Roster) published(ctx context.Context, e *elector.Elector, leader elect
 			return Candidate{}, err
 		}
 		for _, c := range all {
-			if c.ID == leader.CandidateID && c.State == Live && !c.PublishedAt.Before(leader.Connected) && !c.PublishedAt.Before(leader.Since) &&
-				(look > 1 || !leader.Since.IsZero()) {
+			if c.CandidateID == leader.CandidateID && c.State == Live && !c.PublishedAt.Before(leader.SessionAt) && !c.PublishedAt.Before(leader.ElectedAt) &&
+				(look > 1 || !leader.ElectedAt.IsZero()) {
 				return c, nil
 			}
 		}
@@ -204,9 +204,9 @@ func (r *Roster) published(ctx context.Context, e *elector.Elector, leader elect
 		case <-ctx.Done():
 			return Candidate{}, ctx.Err()
 		}
-		if leader.Since.IsZero() { // its first moment, or a shared session
+		if leader.ElectedAt.IsZero() { // its first moment, or a shared session
 			if now, err := e.Leader(ctx); err == nil && now.PID == leader.PID {
-				leader.Since = now.Since
+				leader.ElectedAt = now.ElectedAt
 			}
 		}
 	}

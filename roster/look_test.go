@@ -114,7 +114,7 @@ func TestAnObserverSeesNothingOfTheLeadersPreviousLife(t *testing.T) {
 				if c.first {
 					leader, err := e.Leader(t.Context())
 					check(t, err)
-					leader.Since, leader.Connected = time.Time{}, time.Time{}
+					leader.ElectedAt, leader.SessionAt = time.Time{}, time.Time{}
 					seen, err = r.published(t.Context(), e, leader)
 					check(t, err)
 				} else {

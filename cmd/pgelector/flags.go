@@ -161,7 +161,7 @@ func (a *app) completeCandidates(cmd *cobra.Command, args []string, _ string) ([
 		if c.State != roster.Live || len(args) > 0 && c.Election != args[0] {
 			return ""
 		}
-		return c.ID
+		return c.CandidateID
 	})
 }
 

@@ -254,7 +254,7 @@ func TestRunPublishesItsCandidateInTheRoster(t *testing.T) {
 	of := func(id string) (found roster.Candidate) {
 		candidates, _ := seen.Candidates(context.WithoutCancel(t.Context()), keyOf(name(t))) // fails until there are tables
 		for _, candidate := range candidates {
-			if candidate.ID == id {
+			if candidate.CandidateID == id {
 				found = candidate
 			}
 		}

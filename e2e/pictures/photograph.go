@@ -184,7 +184,7 @@ func published(ctx context.Context, r *roster.Roster, id string) error {
 			return err
 		}
 		for _, c := range all {
-			if s := r.Stats(); c.ID == id && s.Writes > 0 && s.Waiting == 0 {
+			if s := r.Stats(); c.CandidateID == id && s.Writes > 0 && s.Waiting == 0 {
 				return nil
 			}
 		}

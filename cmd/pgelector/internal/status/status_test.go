@@ -29,7 +29,7 @@ func table(t *testing.T, s Snapshot) (names []string) {
 }
 
 func named(key int64, name string) roster.Candidate {
-	return roster.Candidate{Key: key, Election: name, ID: "web-1", State: roster.Live}
+	return roster.Candidate{Key: key, Election: name, CandidateID: "web-1", State: roster.Live}
 }
 
 func TestTheUnnamedOfOneSessionAreOneRowThatANoteExplains(t *testing.T) {
