@@ -124,16 +124,16 @@ func TestEachEventHasItsOriginAndTime(t *testing.T) {
 // In transaction scope a candidate can lead again on the same backend.
 func TestTwoAnswersOfTheServerAreOfOneTermIfTheySayTheSame(t *testing.T) {
 	since := time.Now()
-	leader := lock.Holder{PID: 7, CandidateID: "web-1", Since: since}
+	leader := lock.Holder{PID: 7, CandidateID: "web-1", ElectedAt: since}
 	for _, c := range []struct {
 		now  lock.Holder
 		want bool
 	}{
 		{leader, true},
-		{lock.Holder{PID: 7, CandidateID: "web-1", Since: since.UTC()}, true},
-		{lock.Holder{PID: 8, CandidateID: "web-1", Since: since}, false},
-		{lock.Holder{PID: 7, CandidateID: "web-2", Since: since}, false},
-		{lock.Holder{PID: 7, CandidateID: "web-1", Since: since.Add(time.Second)}, false},
+		{lock.Holder{PID: 7, CandidateID: "web-1", ElectedAt: since.UTC()}, true},
+		{lock.Holder{PID: 8, CandidateID: "web-1", ElectedAt: since}, false},
+		{lock.Holder{PID: 7, CandidateID: "web-2", ElectedAt: since}, false},
+		{lock.Holder{PID: 7, CandidateID: "web-1", ElectedAt: since.Add(time.Second)}, false},
 		{lock.Holder{PID: 7}, true}, // it does not say yet
 		{lock.Holder{PID: 8}, false},
 	} {

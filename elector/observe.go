@@ -30,8 +30,8 @@ type Leader struct {
 }
 
 func leaderOf(h lock.Holder) Leader {
-	return Leader{CandidateID: h.CandidateID, PID: h.PID, User: h.User, Addr: h.Addr, SessionAt: h.Connected,
-		Lease: h.Lease, Scope: Scope(h.Scope), ElectedAt: h.Since}
+	return Leader{CandidateID: h.CandidateID, PID: h.PID, User: h.User, Addr: h.Addr, SessionAt: h.SessionAt,
+		Lease: h.Lease, Scope: Scope(h.Scope), ElectedAt: h.ElectedAt}
 }
 
 // session is what does not change while the session leads.

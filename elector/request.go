@@ -138,10 +138,10 @@ func askLeader(ctx context.Context, pool *sql.DB, c config, leader lock.Holder, 
 // goesOn reports whether two answers of the server, before and now, are of one term. In
 // transaction scope two terms can share a backend.
 func goesOn(before, now lock.Holder) bool {
-	if before.Since.IsZero() || now.Since.IsZero() { // its first moment, or a shared session
+	if before.ElectedAt.IsZero() || now.ElectedAt.IsZero() { // its first moment, or a shared session
 		return now.PID == before.PID
 	}
-	return now.PID == before.PID && now.CandidateID == before.CandidateID && now.Since.Equal(before.Since)
+	return now.PID == before.PID && now.CandidateID == before.CandidateID && now.ElectedAt.Equal(before.ElectedAt)
 }
 
 // nextLeader is who leads next, or zero if that takes too long.

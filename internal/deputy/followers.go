@@ -27,7 +27,7 @@ func FollowersOf(ctx context.Context, pool *sql.DB, key int64, timeout time.Dura
 	followers := make([]Follower, 0, len(rows))
 	for _, row := range rows {
 		followers = append(followers, Follower{
-			Holder: lock.Holder{CandidateID: row.ApplicationName, PID: row.Pid, User: row.Usename, Addr: row.ClientAddr, Connected: db.Time(row.ConnectedMicros)},
+			Holder: lock.Holder{CandidateID: row.ApplicationName, PID: row.Pid, User: row.Usename, Addr: row.ClientAddr, SessionAt: db.Time(row.ConnectedMicros)},
 			Deputy: row.Seated,
 			Since:  db.Time(row.WaitingMicros),
 		})

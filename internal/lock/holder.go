@@ -10,17 +10,17 @@ import (
 	"github.com/pgelector/pgelector/internal/session"
 )
 
-// Holder is a session that holds a lock, or waits for it. elector.Leader documents the
+// Holder is a session that holds a lock, or waits for it. elector.Leader documents its
 // fields.
 type Holder struct {
 	CandidateID string
 	PID         int32
 	User        string
 	Addr        string
-	Connected   time.Time
+	SessionAt   time.Time
 	Lease       time.Duration
 	Scope       session.Scope
-	Since       time.Time
+	ElectedAt   time.Time
 	Blocks      string // says that it does not lead, and keeps the lock from all candidates; "" of a leader
 }
 
@@ -38,8 +38,8 @@ func HolderOf(ctx context.Context, pool *sql.DB, key int64, timeout time.Duratio
 }
 
 func holderOf(row db.HolderRow) Holder {
-	h := Holder{CandidateID: row.ApplicationName, PID: row.Pid, User: row.Usename, Addr: row.ClientAddr, Connected: db.Time(row.ConnectedMicros),
-		Lease: time.Duration(row.LeaseMillis) * time.Millisecond, Since: db.Time(row.SinceMicros)}
+	h := Holder{CandidateID: row.ApplicationName, PID: row.Pid, User: row.Usename, Addr: row.ClientAddr, SessionAt: db.Time(row.ConnectedMicros),
+		Lease: time.Duration(row.LeaseMillis) * time.Millisecond, ElectedAt: db.Time(row.SinceMicros)}
 	if row.Blocks != "" {
 		h.Blocks = db.Blocker(row.Pid, row.ApplicationName, row.Usename, row.Blocks, row.Prepared)
 	}
