@@ -365,7 +365,7 @@ func TestAnObserverSeesWhatTheLeaderPublished(t *testing.T) {
 			if !errors.Is(err, elector.ErrNoLeader) {
 				check(t, err)
 			}
-			if leader.PID != 0 && leader.CandidateID == "" {
+			if leader.Leader.PID != 0 && leader.Leader.CandidateID == "" {
 				continue // in the instant between the grant and the settings of the session
 			}
 			switch seen = append(seen, leader); len(seen) {
@@ -376,17 +376,17 @@ func TestAnObserverSeesWhatTheLeaderPublished(t *testing.T) {
 				hidden.follows(t)
 				shown.end(t)
 			}
-			if len(seen) > 2 && leader.CandidateID == hidden.CandidateID() {
+			if len(seen) > 2 && leader.Leader.CandidateID == hidden.CandidateID() {
 				break
 			}
 		}
 		if len(seen) < 3 {
 			t.Fatalf("seen: %+v", seen)
 		}
-		if seen[0].CandidateID != "" || seen[1].CandidateID != shown.CandidateID() || seen[1].Published.Metadata["zone"] != "a" {
+		if seen[0].Leader.CandidateID != "" || seen[1].Leader.CandidateID != shown.CandidateID() || seen[1].Published.Metadata["zone"] != "a" {
 			t.Errorf("seen: %+v", seen)
 		}
-		if last := seen[len(seen)-1]; last.CandidateID != hidden.CandidateID() || last.Published.CandidateID != "" {
+		if last := seen[len(seen)-1]; last.Leader.CandidateID != hidden.CandidateID() || last.Published.CandidateID != "" {
 			t.Errorf("the last seen: %+v", last)
 		}
 	})

@@ -144,7 +144,7 @@ func encodeKeys(keys []int64) string {
 
 // Leader is who leads an election, and what it published.
 type Leader struct {
-	elector.Leader
+	Leader    elector.Leader
 	Published Candidate // zero if it has published nothing in its term
 }
 

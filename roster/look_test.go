@@ -168,7 +168,7 @@ func TestAnObserverHearsWithinALeaseThatTheTablesDoNotAnswer(t *testing.T) {
 				check(t, err)
 				began := time.Now()
 				for leader, err := range r.Observe(t.Context(), e) {
-					if leader.PID == 0 || !errors.Is(err, context.DeadlineExceeded) {
+					if leader.Leader.PID == 0 || !errors.Is(err, context.DeadlineExceeded) {
 						t.Errorf("got %+v, %v", leader, err)
 					}
 					break
