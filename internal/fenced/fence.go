@@ -23,9 +23,6 @@ import (
 // leader.
 var ErrGuardTaken = errors.New("elector: another session holds the lock that only a next leader takes, and this one still leads: does a stranger use this database?")
 
-// errNameTaken is returned when a session cannot take the lock by which its transactions know it.
-var errNameTaken = errors.New("elector: another session holds the lock by which this one is known: does a stranger use this database?")
-
 // names are by what the fenced transactions of each session know it.
 var names session.PerSession[name]
 
@@ -47,7 +44,7 @@ func nameOf(ctx context.Context, s *session.Session) (int64, error) {
 	case err != nil:
 		return 0, err
 	case !granted:
-		return 0, errNameTaken
+		return 0, session.ErrNameTaken
 	}
 	n.taken.Store(true)
 	return key, nil

@@ -52,7 +52,7 @@ const poolerRepeats = 2
 // protocol was violated (08P01): by a pooler that mixes clients up, or is full, or has lost a
 // connection.
 func (p *Part) checkServer(ctx context.Context, from *session.Source) error {
-	for repeats := from.Idle()/2 + poolerRepeats; ; repeats-- { // each discards two connections
+	for repeats := from.Pool().Stats().Idle/2 + poolerRepeats; ; repeats-- { // each discards two connections
 		err := p.checkOnce(ctx, from)
 		if repeats == 0 || !errors.Is(err, pgerr.ErrMixedUp) && pgerr.State(err) != "08P01" {
 			return err
@@ -142,7 +142,7 @@ func tryLocally(ctx context.Context, s *session.Session, settings []session.Sett
 	return err
 }
 
-// dropRefusedSettings tries each session.Setting alone. It reports those that the platform refuses
+// dropRefusedSettings tries each setting alone. It reports those that the platform refuses
 // (client_connection_check_interval exists on Linux, macOS and the BSDs only), and leaves
 // them out from now on. The one that is the lease must not be refused.
 func (p *Part) dropRefusedSettings(ctx context.Context, from *session.Source, s *session.Session, lease string) error {

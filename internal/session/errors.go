@@ -28,3 +28,6 @@ func (s *Session) CheckOutside(inTransaction bool) error {
 
 // TimedOut reports whether err says that a call has taken longer than the validity.
 func (s *Session) TimedOut(err error) bool { return errors.Is(err, s.errTimeout) }
+
+// ErrNameTaken is returned when a session cannot take a lock by which others know it.
+var ErrNameTaken = errors.New("elector: another session holds the lock by which this one is known: does a stranger use this database?")

@@ -45,7 +45,7 @@ func (from *Source) listen(s *Session) {
 	}
 	go s.pin.Listen(s.life.ctx, func(err error) {
 		s.life.cancel(s.causeOf(err))
-		live.suspect(from.pool)
+		Suspect(from.pool)
 	})
 }
 

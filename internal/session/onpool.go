@@ -42,7 +42,7 @@ func onPool(pool *sql.DB, timeout time.Duration, ask func(context.Context, poole
 		return backoff.Answer(ctx, func() error {
 			_, err := ask(ctx, pool, func(q db.DBTX) (any, error) { return nil, call(ctx, db.New(q)) })
 			if ctx.Err() == nil && IsSuspicious(err) {
-				live.suspect(pool)
+				Suspect(pool)
 			}
 			return pgerr.CauseOr(ctx, err)
 		}, late)

@@ -127,9 +127,6 @@ func (from *Source) SuspectMove(err error) {
 	from.Suspected = from.Scope == Auto && errors.Is(err, pgerr.ErrSessionPooled) && !errors.Is(err, pgerr.ErrMixedUp)
 }
 
-// Idle is how many connections of the pool are idle.
-func (from *Source) Idle() int { return from.pool.Stats().Idle }
-
 // SettingsWith are the settings with another value of one, as a parameter of a statement.
 func (from *Source) SettingsWith(name, value string) string {
 	return Encode(append(slices.DeleteFunc(slices.Clone(from.Settings), func(s Setting) bool { return s.Name == name }), Setting{name, value}))
@@ -152,7 +149,7 @@ func (from *Source) Retry(ctx context.Context, try func() error) error {
 		}
 		from.checked = from.checked && (err == nil || ctx.Err() != nil || errors.Is(err, pgerr.ErrOpenTransaction))
 		if IsSuspicious(err) {
-			live.suspect(from.pool)
+			Suspect(from.pool)
 		}
 		dead := pgerr.MaybeBroken(err) && !errors.Is(err, pgerr.ErrSessionPooled) || errors.Is(err, pgerr.ErrOpenTransaction)
 		return dead || errors.Is(err, pgerr.ErrOldPrimary), err

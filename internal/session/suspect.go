@@ -41,22 +41,13 @@ func (l *sessions) join(pool *sql.DB, s *Session) (leave func()) {
 	}
 }
 
-// suspect raises a suspicion for each session of the pool.
-func (l *sessions) suspect(pool *sql.DB) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for s := range l.of[pool] {
-		s.HeartbeatNow()
-	}
-}
-
 // IsSuspicious reports whether an error says that the connection has broken or that there
 // is no primary behind it: 57P03 is for a server that starts up or shuts down.
 func IsSuspicious(err error) bool {
 	return pgerr.MaybeBroken(err) || pgerr.State(err) == "57P03" || errors.Is(err, pgerr.ErrServerReadOnly)
 }
 
-// raiseSuspicion asks for a heartbeat at once.
+// HeartbeatNow asks for a heartbeat at once.
 func (s *Session) HeartbeatNow() {
 	select {
 	case s.life.suspect <- struct{}{}:
@@ -74,4 +65,4 @@ func EachLive(pool *sql.DB, do func(*Session)) {
 }
 
 // Suspect raises a suspicion for each session of the pool that is kept alive.
-func Suspect(pool *sql.DB) { live.suspect(pool) }
+func Suspect(pool *sql.DB) { EachLive(pool, (*Session).HeartbeatNow) }

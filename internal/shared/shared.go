@@ -3,7 +3,6 @@ package shared
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -225,6 +224,3 @@ func (s *Shared) wake() {
 func LifeKey(candidateID string, pid int32) int64 {
 	return lockkey.OfText(fmt.Sprintf("pgelector life:%d:%s", pid, candidateID))
 }
-
-// errLifeTaken is returned when a session cannot take the lock by which others know it.
-var errLifeTaken = errors.New("elector: another session holds the lock by which this one is known: does a stranger use this database?")
