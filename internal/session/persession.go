@@ -1,21 +1,14 @@
 package session
 
-import (
-	"context"
-	"sync"
-)
-
-// A PerSession is what a part keeps of each session, until the session ends. The zero value is ready.
-type PerSession[T any] struct{ of sync.Map }
+// A PerSession is what a part keeps of each session, for as long as anybody has the session: what it
+// knows is needed by functions that are called at its end. The zero value is ready. It must not be copied.
+type PerSession[T any] struct{ _ byte } // not empty: its address is the key in Session.kept
 
 // Of returns what is kept of the session. Any goroutine may call it.
 func (p *PerSession[T]) Of(s *Session) *T {
-	if kept, ok := p.of.Load(s); ok {
-		return kept.(*T)
+	of, ok := s.kept.Load(p)
+	if !ok {
+		of, _ = s.kept.LoadOrStore(p, new(T))
 	}
-	kept, before := p.of.LoadOrStore(s, new(T))
-	if !before {
-		context.AfterFunc(s.life.ctx, func() { p.of.Delete(s) })
-	}
-	return kept.(*T)
+	return of.(*T)
 }

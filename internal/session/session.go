@@ -31,6 +31,7 @@ type Session struct {
 	life *life
 	on   backend
 	tx   transaction // the zero value in session scope
+	kept sync.Map    // by the parts; see PerSession
 
 	errTimeout      error       // of a call that takes longer than the validity that is left
 	onAbandonedCall func(error) // reports a driver call that does not return

@@ -63,6 +63,40 @@ func TestALateConnectionReturnsToThePool(t *testing.T) {
 	})
 }
 
+// What a part does at the end of a session may need what it knows of it.
+func TestWhatIsKeptOfASessionIsThereAtItsEnd(t *testing.T) {
+	for name, end := range map[string]func(*Session){
+		"GiveBack": (*Session).GiveBack,
+		"Discard":  (*Session).Discard,
+		"Discard of one that has ended": func(s *Session) {
+			s.Lose(pgerr.ErrSessionLost)
+			synctest.Wait()
+			s.Discard()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				connected := make(chan struct{})
+				close(connected)
+				pool := sql.OpenDB(lateDriver{connected, nil})
+				defer pool.Close()
+				s, err := borrow(t.Context(), pool, lease.Lease{Length: time.Minute}, func(error) {})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var one, other PerSession[string]
+				*one.Of(s), *other.Of(s) = "one", "other"
+				got := ""
+				s.AtEnd(func() { got = *one.Of(s) + *other.Of(s) })
+				end(s)
+				if got != "oneother" {
+					t.Errorf("got %q", got)
+				}
+			})
+		})
+	}
+}
+
 // A hangingConn hangs when it is taken from the pool again. So may a connection of pgx, which
 // sends a statement then.
 type hangingConn struct{ lateConn }
