@@ -18,6 +18,7 @@ import (
 	"github.com/pgelector/pgelector/internal/preflight"
 	"github.com/pgelector/pgelector/internal/promotion"
 	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/transaction"
 	"github.com/pgelector/pgelector/internal/wakeup"
 )
 
@@ -49,6 +50,7 @@ func (s *server) beat(t *testing.T, d drivers, dsn, election string, leads bool)
 	b := &beating{id: unique("beating"), counter: counter}
 	c := session.Config{
 		Name:   b.id,
+		Inside: transaction.Part{},
 		OnBeat: func(session.Beat) {},
 		Parts:  []session.Part{&preflight.Part{}, promotion.New(5 * time.Millisecond)},
 		Report: func(_ context.Context, _ session.Task, err error) { t.Error(err) },

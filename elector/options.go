@@ -22,6 +22,7 @@ import (
 	"github.com/pgelector/pgelector/internal/promotion"
 	"github.com/pgelector/pgelector/internal/session"
 	"github.com/pgelector/pgelector/internal/syncrep"
+	"github.com/pgelector/pgelector/internal/transaction"
 )
 
 // An Option changes a default of New. Each checks its own argument; New checks them
@@ -685,7 +686,7 @@ func (c *config) sessions(pool *sql.DB, places *promotion.Part, beat func(sessio
 		parts = append(parts, syncrep.New(c.longestLease))
 	}
 	parts = append(parts, inbox.New(pool, hear, func(ctx context.Context, err error) { report(ctx, hooks.Failure{Op: hooks.OpRequest, Err: err}) }))
-	return session.Config{Name: c.candidateID, Scope: scope, Lease: c.lease, Parts: parts, Pins: c.pins(),
+	return session.Config{Name: c.candidateID, Scope: scope, Lease: c.lease, Parts: parts, Inside: transaction.Part{}, Pins: c.pins(),
 		OnBeat: beat, Report: func(ctx context.Context, task session.Task, err error) {
 			report(ctx, hooks.Failure{Op: ops[task], Err: err})
 		}}

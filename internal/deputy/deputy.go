@@ -38,9 +38,9 @@ func (a *acquirer) seatLeader(s *session.Session) {
 	again := backoff.Backoff{Min: 2 * lock.CloseDelay, Max: a.d.Source.Lease.Heartbeat}
 	seat := SeatKey(a.d.Key)
 	for n := 1; ; n++ {
-		granted, err := s.TryPair(seat)
+		granted, err := lock.TryPair(s, seat)
 		if err == nil && !granted {
-			granted, err = s.TryPair(seat ^ 1)
+			granted, err = lock.TryPair(s, seat^1)
 		}
 		if granted && err == nil || s.InTransaction() && n == 3 || !backoff.Sleep(s.Context(), again.After(n)) {
 			return
@@ -74,7 +74,7 @@ func (a *acquirer) again(ctx context.Context, s *session.Session, pause time.Dur
 	if a.Wait {
 		began := time.Now()
 		r, err := a.d.WaitOnce(ctx, s)
-		if err != nil || r.Outcome == lock.Granted || time.Since(began) >= session.LeastWait {
+		if err != nil || r.Outcome == lock.Granted || time.Since(began) >= lock.LeastWait {
 			return r, err
 		} // else the server permits no wait, or somebody has cancelled it
 	}
@@ -92,7 +92,7 @@ func (a *acquirer) report(ctx context.Context, s *session.Session) (lock.Attempt
 		return a.sitAnew(ctx, s)
 	}
 	r := lock.Attempt{Outcome: lock.Busy}
-	free, err := s.PairIsFree(ctx, a.Offer)
+	free, err := lock.PairIsFree(ctx, s, a.Offer)
 	if err != nil {
 		err = fmt.Errorf("elector: ask whether the leader offers its lock: %w", pgerr.Explain(err))
 		s.Fail(err)

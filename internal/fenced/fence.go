@@ -40,7 +40,7 @@ func nameOf(ctx context.Context, s *session.Session) (int64, error) {
 	if s.InTransaction() || n.taken.Load() {
 		return key, nil
 	}
-	switch granted, err := s.TryPairBy(ctx, s, key); { // of two calls at once both take it: locks nest
+	switch granted, err := lock.TryPairBy(ctx, s, s, key); { // of two calls at once both take it: locks nest
 	case err != nil:
 		return 0, err
 	case !granted:

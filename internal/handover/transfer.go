@@ -79,11 +79,11 @@ func (t *Transfer) offer(ctx context.Context) (err error) {
 }
 
 func tryForNow(ctx context.Context, l *lock.Lock, key int64) (granted bool, err error) {
-	return l.Session.TryForNow(ctx, key, func() { _ = letGo(l, key) })
+	return lock.TryForNow(ctx, l.Session, key, func() { _ = letGo(l, key) })
 }
 
 func letGo(l *lock.Lock, key int64) error {
-	return lock.Unlock(l.Session, l.Key(), func(ctx context.Context, q *db.Queries) (bool, error) { return l.Session.LetGo(ctx, q, key) })
+	return lock.Unlock(l.Session, l.Key(), func(ctx context.Context, q *db.Queries) (bool, error) { return lock.LetGo(ctx, l.Session, q, key) })
 }
 
 // Answer tells the one who made a request that nothing more will be done, until stop is done, but
@@ -105,8 +105,7 @@ func (t *Transfer) unlock(ctx context.Context, release bool) (db.UnlockToRow, er
 	inside := t.lock.Session.InTransaction()
 	row, err := session.Ask(ctx, t.lock.Session.AuxThenVerify(), (*db.Queries).UnlockTo, db.UnlockToParams{Key: t.lock.Key(), Candidate: t.candidate, Release: release && !inside})
 	if err == nil && row.First && release && inside {
-		l := t.lock
-		err = lock.Unlock(l.Session, l.Key(), func(ctx context.Context, _ *db.Queries) (bool, error) { return l.Session.EndTransaction(ctx) })
+		err = t.lock.Unlock()
 		row.Released = err == nil
 	}
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/lease"
@@ -19,6 +20,10 @@ var (
 	ErrNoToken    = errors.New("elector: the server grants the lock, with a token that no PostgreSQL server makes: does something between it and this program change its answers? Connect to the server itself")
 	ErrTokenEpoch = errors.New("elector: the epoch of tokens cannot be used")
 )
+
+// ErrTwoServers is returned when another connection of the pool does not see the transaction's locks.
+var ErrTwoServers = errors.New("elector: the pool leads to two servers, and only one of them has the lock: " +
+	"is an address moving in a failover, or does it lead to several primaries?")
 
 // errReleased is returned when the session does not hold a lock that the server has just granted.
 var errReleased = errors.New("elector: the lock was granted, and is gone: does other code, or the driver, release all advisory locks " +
@@ -42,7 +47,7 @@ func confirm(ctx context.Context, s *session.Session, key, epoch int64) (row db.
 		err = s.CheckPID(row.Pid)
 	}
 	if err == nil {
-		err = s.CheckServer(row.Transaction)
+		err = checkServer(s, row.Transaction)
 	}
 	if err == nil && !row.Held && row.Transaction != "" {
 		err = errSharedBackend
@@ -54,6 +59,16 @@ func confirm(ctx context.Context, s *session.Session, key, epoch int64) (row db.
 		timeline, row.Token, err = TokenOf(row.Token, epoch, row.Epoch)
 	}
 	return row, timeline, err
+}
+
+// checkServer returns an error unless a connection beside the session, which has named the session's
+// transaction, has reached its server. In a failover one pool may lead to two, on which two backends may
+// have one process id.
+func checkServer(s *session.Session, transaction string) error {
+	if started, _ := s.Mark(); s.InTransaction() && !strings.HasSuffix(transaction, " "+started) {
+		return ErrTwoServers
+	}
+	return nil
 }
 
 // TerminateOverdue terminates fenced transactions that have had their lease. The timeouts that

@@ -54,19 +54,10 @@ func (d *Dedicated) OnChecked(ctx context.Context, try func() (Attempt, error)) 
 	return a, err
 }
 
-// Ask sends the statement of an attempt; p has what its parts ask besides. In transaction scope it does
-// not look for the leader.
+// Ask sends the statement of an attempt; p has what its parts ask besides.
 func (d *Dedicated) Ask(ctx context.Context, s *session.Session, p db.TryLockParams) (db.TryLockRow, error) {
 	p.Key, p.Settings, p.Look = d.Key, d.Source.SettingsFor(d.Key), d.Look()
-	row, err := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.TryLockRow, error) {
-		if !s.InTransaction() {
-			return q.TryLock(ctx, p)
-		}
-		row, err := q.TryTransactionLock(ctx, db.TryTransactionLockParams{Key: p.Key, Settings: p.Settings, OfferHigh: p.OfferHigh, OfferLow: p.OfferLow,
-			Sit: p.Sit, SeatHigh: p.SeatHigh, SeatLow: p.SeatLow})
-		s.SetTransaction(row.Started, row.Mark)
-		return db.TryLockRow{Outcome: row.Outcome, Seated: row.Seated, Pid: row.Pid}, err
-	})
+	row, err := ownerOf(s).Try(ctx, p)
 	if err != nil {
 		return row, err
 	}
@@ -85,7 +76,7 @@ func (d *Dedicated) Confirm(ctx context.Context, s *session.Session, granted boo
 	row, timeline, err := confirm(ctx, s, d.Key, d.TokenEpoch)
 	switch {
 	case err != nil:
-		d.blocked = s.TimedOut(err) || pgerr.State(err) == "57014" // at the barrier, perhaps
+		d.blocked = session.TimedOut(err) || pgerr.State(err) == "57014" // at the barrier, perhaps
 	case row.Held:
 		err = d.Source.Enter(ctx, s, session.Grant{Key: d.Key, Timeline: timeline})
 	case granted:

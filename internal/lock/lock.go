@@ -114,16 +114,18 @@ func (l *Lock) Release() error {
 	if l.IsShared() {
 		return l.others.Release(l.Session, l.key)
 	}
-	err := Unlock(l.Session, l.key, func(ctx context.Context, q *db.Queries) (bool, error) {
-		if l.Session.InTransaction() {
-			return l.Session.EndTransaction(ctx)
-		}
-		return q.Unlock(ctx, l.key)
-	})
+	err := l.Unlock()
 	if err == nil {
 		l.DelayClose()
 	}
 	return err
+}
+
+// Unlock is Release for a session of its own, which may be closed at once.
+func (l *Lock) Unlock() error {
+	return Unlock(l.Session, l.key, func(ctx context.Context, q *db.Queries) (bool, error) {
+		return ownerOf(l.Session).Unlock(ctx, q, l.key)
+	})
 }
 
 // CloseDelay is how long a leader that has resigned keeps its connections, so that the server serves the

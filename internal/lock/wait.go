@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"time"
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/pgerr"
@@ -12,16 +13,10 @@ import (
 
 // TryAgain tries the lock by the smallest statement.
 func (d *Dedicated) TryAgain(ctx context.Context, s *session.Session) (Attempt, error) {
-	var row db.TryAsDeputyRow
-	var err error
-	if s.InTransaction() {
-		row.Granted, err = s.TryInTransaction(ctx)
-	} else {
-		row, err = session.Ask(ctx, s, (*db.Queries).TryAsDeputy, d.Key)
-		if err == nil {
-			if err = s.CheckPID(row.Pid); err != nil && row.Granted {
-				d.Source.Evict(row.Pid, d.Key, d.Pair)
-			}
+	row, err := ownerOf(s).TryAgain(ctx, d.Key)
+	if err == nil {
+		if err = s.CheckPID(row.Pid); err != nil && row.Granted {
+			d.Source.Evict(row.Pid, d.Key, d.Pair)
 		}
 	}
 	switch {
@@ -35,10 +30,14 @@ func (d *Dedicated) TryAgain(ctx context.Context, s *session.Session) (Attempt, 
 	return Attempt{Outcome: Busy}, nil
 }
 
+// LeastWait is what WaitOnce waits at least, unless the server permits no wait.
+const LeastWait = 100 * time.Millisecond
+
 // WaitOnce waits once in the server's queue: the server hands the lock over the moment it is
 // free. After an error the session is discarded.
 func (d *Dedicated) WaitOnce(ctx context.Context, s *session.Session) (Attempt, error) {
-	if err := s.Wait(ctx); err != nil {
+	if _, err := s.Call(ctx, func(ctx context.Context, q *db.Queries) error { return q.WaitLock(ctx) }, nil); err != nil {
+		err = fmt.Errorf("elector: wait for the lock: %w", pgerr.Explain(err))
 		if pgerr.State(err) == "42704" && !s.InTransaction() { // another backend does not know our parameters
 			err = pgerr.Wrap(pgerr.ErrSessionPooled, err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/transaction"
 )
 
 const oldestServer = 140000 // idle_session_timeout came with PostgreSQL 14
@@ -28,7 +29,7 @@ type Part struct {
 func (p *Part) Check(ctx context.Context, from *session.Source) error {
 	waiting, cancel := context.WithTimeoutCause(ctx, from.Lease.Validity(), fmt.Errorf("%w to others within %v", pgerr.ErrNoAnswer, from.Lease.Validity()))
 	defer cancel()
-	found, err := share(waiting, &session.Turns, from.Pool(), struct {
+	found, err := share(waiting, &transaction.Turns, from.Pool(), struct {
 		session.Scope
 		lease.Lease
 		pins int
@@ -123,23 +124,14 @@ func (p *Part) checkPooler(ctx context.Context, from *session.Source, a, b *sess
 		}
 		s.SetBackend(server.Pid, server.Started)
 	}
-	err := tryLocally(ctx, b, from.Settings)
+	err := transaction.Try(ctx, b, from.Settings)
 	if pgerr.IsMixedUp(err) {
-		err = tryLocally(ctx, b, from.Settings) // the transaction has failed with it
+		err = transaction.Try(ctx, b, from.Settings) // the transaction has failed with it
 	}
 	if refusesSetting(err) {
 		return p.dropRefusedSettings(ctx, from, b, session.LeaseSetting)
 	}
 	return pgerr.Explain(err)
-}
-
-// tryLocally applies settings in a transaction that it rolls back.
-func tryLocally(ctx context.Context, s *session.Session, settings []session.Setting) error {
-	err := s.BeginTransaction(ctx)
-	if err == nil {
-		err = s.RollBack(ctx, s.ApplyLocally(ctx, settings))
-	}
-	return err
 }
 
 // dropRefusedSettings tries each setting alone. It reports those that the platform refuses
@@ -151,7 +143,7 @@ func (p *Part) dropRefusedSettings(ctx context.Context, from *session.Source, s 
 		if failed != nil {
 			return false
 		}
-		err := tryLocally(ctx, s, []session.Setting{one})
+		err := transaction.Try(ctx, s, []session.Setting{one})
 		switch {
 		case err == nil:
 			return false

@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pooled"
 	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/transaction"
 )
 
 // refusedFor is how long a pooler must refuse each transaction to be one that permits none.
@@ -70,7 +72,7 @@ func (p *Part) checkTransactions(ctx context.Context, from *session.Source) (nam
 // pingOutside sends a statement that no driver prepares, outside a transaction.
 func pingOutside(ctx context.Context, s *session.Session) error {
 	if err := s.PingDriver(ctx); err != nil {
-		return fmt.Errorf("elector: ask outside a transaction: "+session.NoTransaction+": %w", pgerr.Explain(err))
+		return fmt.Errorf("elector: ask outside a transaction: "+transaction.NoAnswer+": %w", pgerr.Explain(err))
 	}
 	return nil
 }
@@ -119,7 +121,7 @@ func (p *Part) tryTransactions(ctx context.Context, from *session.Source) (named
 		}
 		rows, err := session.Ask0(ctx, a.Simple(), (*db.Queries).NamedStatement)
 		if named = rows > 0; err == nil {
-			err = a.ApplyLocally(ctx, from.Settings)
+			err = transaction.Apply(ctx, a, from.Settings)
 		}
 		if err != nil {
 			return pgerr.Explain(err)
@@ -142,13 +144,13 @@ func compareTransactions(ctx context.Context, a, b *session.Session) error {
 	if err != nil {
 		return err
 	}
-	a.SetTransaction(own.Started, own.Mark) // which DescribeServer has set
+	a.SetMark(own.Started, own.Mark) // which DescribeServer has set
 	key := int64(rand.Uint64())
-	if _, err := a.TryPairBy(ctx, a.Fresh(), key); err != nil {
+	if _, err := lock.TryPairBy(ctx, a, a.Fresh(), key); err != nil {
 		return pgerr.Explain(err)
 	}
 	switch err := a.Stay(ctx); {
-	case errors.Is(err, session.ErrTransactionOver):
+	case errors.Is(err, transaction.ErrOver):
 		return pgerr.Wrap(pgerr.ErrSessionPooled, err)
 	case err != nil:
 		return pgerr.Explain(err)
@@ -159,7 +161,7 @@ func compareTransactions(ctx context.Context, a, b *session.Session) error {
 	}
 	switch {
 	case seen.Started != own.Started:
-		return session.ErrTwoServers
+		return lock.ErrTwoServers
 	case seen.Pid == a.PID():
 		return fmt.Errorf("%w: even inside a transaction", pgerr.ErrSessionPooled)
 	case seen.Held:
@@ -179,7 +181,7 @@ func compareTransactions(ctx context.Context, a, b *session.Session) error {
 		}
 		return pgerr.ErrNoAdvisoryLocks
 	}
-	if err := a.RollBack(ctx, nil); err != nil {
+	if err := a.Owner().RollBack(ctx); err != nil {
 		return err
 	}
 	switch freed, err := free(); {

@@ -12,6 +12,7 @@ import (
 	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/transaction"
 )
 
 func TestTheNewestPrimaryIsRememberedFromItsLastProof(t *testing.T) {
@@ -50,7 +51,7 @@ func transactional(t *testing.T) (p *Part, v *session.Source, mock sqlmock.Sqlmo
 	}
 	t.Cleanup(func() { _ = pool.Close() })
 	p = New(time.Hour)
-	v = session.NewSource(pool, session.Config{Lease: lease.Lease{Length: 10 * time.Second, Heartbeat: 2 * time.Second, Drain: time.Second}, Scope: session.TransactionScope, Parts: []session.Part{p}})
+	v = session.NewSource(pool, session.Config{Lease: lease.Lease{Length: 10 * time.Second, Heartbeat: 2 * time.Second, Drain: time.Second}, Scope: session.TransactionScope, Inside: transaction.Part{}, Parts: []session.Part{p}})
 	p.newest.saw(identity{db.IdentifyRow{System: 7, Timeline: 2}})
 	return p, v, mock
 }

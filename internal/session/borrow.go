@@ -32,8 +32,8 @@ func borrow(ctx context.Context, pool *sql.DB, l lease.Lease, onAbandonedCall fu
 	if err != nil {
 		return nil, noConnection(ctx, late, pool, full, bound, err)
 	}
-	s := &Session{Proof: lease.NewProof(l, lease.ClockOf(pool.Driver())), pin: conn, life: newLife(ctx), on: backend{number: borrowed.Add(1)},
-		onAbandonedCall: onAbandonedCall, errTimeout: fmt.Errorf("%w within %v", pgerr.ErrNoAnswer, l.Validity())}
+	s := &Session{Proof: lease.NewProof(l, lease.ClockOf(pool.Driver())), pin: conn, life: newLife(ctx), on: backend{number: borrowed.Add(1)}, onAbandonedCall: onAbandonedCall}
+	s.owner = connection{s}
 	return s, nil
 }
 

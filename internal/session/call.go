@@ -27,9 +27,11 @@ type Caller interface {
 	Call(ctx context.Context, call pin.Call, late func()) (answered bool, err error)
 }
 
-type caller func(ctx context.Context, call pin.Call, late func()) (answered bool, err error)
+// A CallerFunc is a function that is a Caller.
+type CallerFunc func(ctx context.Context, call pin.Call, late func()) (answered bool, err error)
 
-func (c caller) Call(ctx context.Context, call pin.Call, late func()) (bool, error) {
+// Call calls c.
+func (c CallerFunc) Call(ctx context.Context, call pin.Call, late func()) (bool, error) {
 	return c(ctx, call, late)
 }
 
@@ -68,8 +70,8 @@ func Ask0[T any](ctx context.Context, by Caller, statement func(*db.Queries, con
 func (s *Session) Call(ctx context.Context, call pin.Call, late func()) (answered bool, err error) {
 	return s.call(ctx, true, func(ctx context.Context, q *db.Queries) error {
 		err := call(ctx, q)
-		if err == nil && s.tx.probeAfterCall {
-			err = s.pingTransaction(ctx)
+		if err == nil {
+			err = s.owner.After(ctx)
 		}
 		return err
 	}, late)
@@ -78,7 +80,7 @@ func (s *Session) Call(ctx context.Context, call pin.Call, late func()) (answere
 // Simple makes calls of a statement without arguments and rows, which drivers send by the simple
 // protocol.
 func (s *Session) Simple() Caller {
-	return caller(func(ctx context.Context, call pin.Call, late func()) (bool, error) {
+	return CallerFunc(func(ctx context.Context, call pin.Call, late func()) (bool, error) {
 		return s.call(ctx, true, call, late)
 	})
 }
@@ -86,7 +88,7 @@ func (s *Session) Simple() Caller {
 // Fresh makes calls on a connection that holds nothing: each may take the whole validity, however
 // long those before it took.
 func (s *Session) Fresh() Caller {
-	return caller(func(ctx context.Context, call pin.Call, late func()) (bool, error) {
+	return CallerFunc(func(ctx context.Context, call pin.Call, late func()) (bool, error) {
 		s.Proof.Renew(s.Proof.Now())
 		return s.Call(ctx, call, late)
 	})
@@ -96,7 +98,7 @@ func (s *Session) Fresh() Caller {
 func (s *Session) call(ctx context.Context, proves bool, call pin.Call, late func()) (answered bool, err error) {
 	either, stop := backoff.Either(ctx, s.life.ctx)
 	defer stop()
-	waiting, cancel := s.Proof.While(either, s.errTimeout)
+	waiting, cancel := s.Proof.While(either, s.Timeout())
 	defer cancel()
 	if waiting.Err() == nil && s.life.ctx.Err() != nil { // which the context may not know yet
 		return false, context.Cause(s.life.ctx)
@@ -113,7 +115,7 @@ func (s *Session) call(ctx context.Context, proves bool, call pin.Call, late fun
 			}
 		case s.pin.IsInLeftTx(err):
 			err = pgerr.Wrap(pgerr.ErrOpenTransaction, err)
-		case s.tx.probeAfterCall: // the server has released the locks
+		case s.owner.Failed():
 			s.life.cancel(pgerr.Wrap(pgerr.ErrSessionLost, err))
 		}
 		return pgerr.CauseOr(waiting, err)

@@ -2,6 +2,8 @@ package session
 
 import (
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
@@ -9,25 +11,36 @@ import (
 // errClosed ends a session that its owner has closed.
 var errClosed = errors.New("elector: the session was closed")
 
-// ErrTransactionOver is returned when the session's transaction has ended on the server.
-var ErrTransactionOver = errors.New("elector: the transaction that held the lock has ended on the server")
-
-// ErrTwoServers is returned when another connection of the pool does not see the transaction's locks.
-var ErrTwoServers = errors.New("elector: the pool leads to two servers, and only one of them has the lock: " +
-	"is an address moving in a failover, or does it lead to several primaries?")
-
 // CheckOutside returns an error if a statement has found the connection inside a
 // transaction of other code.
 func (s *Session) CheckOutside(inTransaction bool) error {
-	if !inTransaction || s.tx.inside {
+	if !inTransaction || s.InTransaction() {
 		return nil
 	}
 	s.pin.Taint()
 	return pgerr.ErrOpenTransaction
 }
 
-// TimedOut reports whether err says that a call has taken longer than the validity.
-func (s *Session) TimedOut(err error) bool { return errors.Is(err, s.errTimeout) }
+// A timeout is returned for a call that takes longer than the validity.
+type timeout struct{ validity time.Duration }
+
+func (t timeout) Error() string { return fmt.Sprintf("%v within %v", pgerr.ErrNoAnswer, t.validity) }
+func (timeout) Unwrap() error   { return pgerr.ErrNoAnswer }
+
+// TimedOut reports whether err says that a call of a session that is not started has taken longer than
+// the validity.
+func TimedOut(err error) bool {
+	var t timeout
+	return errors.As(err, &t)
+}
+
+// Timeout is the cause of a context that ends a call which takes longer than the validity.
+func (s *Session) Timeout() error {
+	if s.IsStarted() { // there is a lease
+		return pgerr.ErrLeaseExpired
+	}
+	return timeout{s.Proof.Lease.Validity()}
+}
 
 // ErrNameTaken is returned when a session cannot take a lock by which others know it.
 var ErrNameTaken = errors.New("elector: another session holds the lock by which this one is known: does a stranger use this database?")

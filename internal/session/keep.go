@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -62,8 +61,7 @@ func (s *Session) keep(beatParts func(Beat) error, onBeat func(Beat)) {
 			s.life.cancel(err)
 			return
 		}
-		beat := Beat{Took: time.Since(start), Deadline: s.Proof.Deadline(), Checks: !s.tx.inside && beats%checkEvery == 0,
-			Rung: rung || s.tx.inside} // where no heartbeat can try a lock: a full lock table would end the transaction
+		beat := Beat{Took: time.Since(start), Deadline: s.Proof.Deadline(), Checks: !s.InTransaction() && beats%checkEvery == 0, Rung: rung}
 		beats++
 		if err := beatParts(beat); err != nil {
 			s.life.cancel(err)
@@ -96,24 +94,9 @@ func (s *Session) pause(d time.Duration, asked *time.Time) bool {
 }
 
 // heartbeat proves that the session lives. There is no second try: a connection on which a
-// statement failed is of no use. Only a full lock table, where Ping can take no lock for a
-// moment, says nothing about the session.
+// statement failed is of no use.
 func (s *Session) heartbeat() (rung bool, err error) {
-	ping, err := Do(s.life.ctx, s.Simple(), func(ctx context.Context, q *db.Queries) (db.PingRow, error) {
-		switch {
-		case s.tx.inside && !s.pin.InTx(): // it was released
-			return db.PingRow{Pid: s.on.pid}, nil
-		case s.tx.inside:
-			return db.PingRow{Pid: s.on.pid}, s.pingTransaction(ctx)
-		}
-		ping, err := q.Ping(ctx)
-		if pgerr.State(err) == "53200" {
-			var server db.DescribeServerRow
-			server, err = q.DescribeServer(ctx)
-			ping = db.PingRow{Pid: server.Pid, InRecovery: server.InRecovery}
-		}
-		return ping, err
-	})
+	ping, err := Do(s.life.ctx, s.Simple(), s.owner.Ping)
 	switch {
 	case err != nil:
 		return false, s.causeOf(err)
@@ -188,27 +171,20 @@ func (s *Session) IsBackend(pid int32, started string) bool {
 // SetPID records the backend that answered the first statement.
 func (s *Session) SetPID(pid int32) { s.on.pid = pid }
 
-// SetTransaction records when the server of a session in transaction scope started, and the mark
-// of its transaction.
-func (s *Session) SetTransaction(started, mark string) {
+// SetMark records when the session's server started, and the mark of its transaction, which only the
+// transaction itself shows.
+func (s *Session) SetMark(started, mark string) {
 	s.on.serverStarted.Store(&started)
-	s.tx.mark = mark
+	s.on.mark = mark
 }
 
-// CheckServer returns an error unless a connection beside the session, which has named the
-// session's transaction, has reached its server. In a failover one pool may lead to two, on
-// which two backends may have one process id.
-func (s *Session) CheckServer(transaction string) error {
-	if s.tx.inside && !strings.HasSuffix(transaction, " "+s.on.started()) {
-		return ErrTwoServers
-	}
-	return nil
-}
+// Mark is what SetMark has recorded.
+func (s *Session) Mark() (started, mark string) { return s.on.started(), s.on.mark }
 
-// CheckPID returns an error if another backend than the session's has answered. Inside a
-// transaction, PingTransaction checks that.
+// CheckPID returns an error if another backend than the session's has answered. A transaction
+// checks that by its mark.
 func (s *Session) CheckPID(answered int32) error {
-	if answered != s.on.pid && !s.tx.inside {
+	if answered != s.on.pid && !s.InTransaction() {
 		return fmt.Errorf("%w: backend %d was asked for the lock, then %d answered", pgerr.ErrSessionPooled, s.on.pid, answered)
 	}
 	return nil

@@ -12,7 +12,6 @@ import (
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
 	"github.com/pgelector/pgelector/internal/pooled"
-	"github.com/pgelector/pgelector/internal/turn"
 )
 
 // Borrow takes a connection from the pool. One that leads to an old primary is closed.
@@ -34,55 +33,28 @@ func (from *Source) Lend(ctx context.Context, inside bool) (*Session, error) {
 	if err != nil || !inside {
 		return s, err
 	}
-	s.tx.inside, s.tx.settings, s.tx.borrowAux = true, Encode(from.Settings), from.Copy().Borrow
-	if err := s.BeginTransaction(ctx); err != nil {
-		err = explainBegin(s, err)
-		s.Discard()
-		return nil, err
-	}
-	if err := from.lent(ctx, s); err != nil { // it may be on another server than the connection was
+	if err := from.Anew(ctx, s); err != nil {
 		s.Discard()
 		return nil, err
 	}
 	return s, nil
 }
 
-// Anew begins another transaction, without the locks of the last one.
+// Anew begins a transaction, without the locks of the last one.
 func (from *Source) Anew(ctx context.Context, s *Session) error {
-	err := s.Anew(ctx)
+	err := from.Inside.Begin(ctx, from, s)
 	if err == nil {
-		err = from.lent(ctx, s)
+		err = from.lent(ctx, s) // it may be on another server than the connection was
 	}
 	return err
 }
 
-// Turns are those of who checks a server, or takes two connections for a session: one at a time on each
-// pool. Of many electors of one pool each might get one connection, and wait for the other until all
-// give up.
-var Turns turn.Queues
-
-// LendToLead lends a connection for a session that may be elected. In transaction scope it
-// first takes the second connection, so that a granted lock never waits for one.
+// LendToLead lends a connection for a session that may be elected.
 func (from *Source) LendToLead(ctx context.Context) (*Session, error) {
-	if !from.InTransaction() {
-		return from.Borrow(ctx)
+	if from.InTransaction() {
+		return from.Inside.LendToLead(ctx, from)
 	}
-	_, leave, err := Turns.Take(ctx, from.pool)
-	if err != nil {
-		return nil, fmt.Errorf("elector: wait for two connections: %w", err)
-	}
-	defer leave()
-	aux, err := from.Borrow(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s, err := from.Lend(ctx, true)
-	if err != nil {
-		aux.Discard()
-		return nil, err
-	}
-	s.tx.aux, aux.errTimeout = aux, s.errTimeout
-	return s, nil
+	return from.Borrow(ctx)
 }
 
 // With lends fn a connection. It goes back to the pool if fn returns nil.
@@ -131,7 +103,7 @@ func (from *Source) PrepareWait(ctx context.Context, s *Session, role Role, key 
 		Setting{"pgelector.role", string(role)},
 		keySetting(key),
 		Setting{"pgelector.wait", strconv.FormatInt(wait.Milliseconds(), 10)})
-	row, err := Ask(ctx, s, (*db.Queries).PrepareWait, db.PrepareWaitParams{Settings: Encode(waiting), Inside: s.tx.inside})
+	row, err := Ask(ctx, s, (*db.Queries).PrepareWait, db.PrepareWaitParams{Settings: Encode(waiting), Inside: s.InTransaction()})
 	switch {
 	case err != nil:
 		return fmt.Errorf("elector: set the session up: %w", pgerr.Explain(err))
@@ -140,7 +112,7 @@ func (from *Source) PrepareWait(ctx context.Context, s *Session, role Role, key 
 	case s.on.pid == 0:
 		s.on.pid = row.Pid
 	}
-	s.SetTransaction(row.Started, row.Mark)
+	s.SetMark(row.Started, row.Mark)
 	return s.CheckPID(row.Pid)
 }
 

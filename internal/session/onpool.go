@@ -19,7 +19,7 @@ import (
 func Reading(pool *sql.DB, timeout time.Duration) Caller {
 	bound := db.ApplySettingsParams{OnlyLocal: true, Settings: Encode([]Setting{{"statement_timeout", millis(timeout)}})}
 	read := onPool(pool, timeout, pooled.Ask)
-	return caller(func(ctx context.Context, call pin.Call, late func()) (bool, error) {
+	return CallerFunc(func(ctx context.Context, call pin.Call, late func()) (bool, error) {
 		return read.Call(ctx, func(ctx context.Context, q *db.Queries) error {
 			if _, err := q.ApplySettings(ctx, bound); err != nil {
 				return err
@@ -36,7 +36,7 @@ func Looking(pool *sql.DB, timeout time.Duration) Caller { return onPool(pool, t
 func Writing(pool *sql.DB, timeout time.Duration) Caller { return onPool(pool, timeout, pooled.Tell) }
 
 func onPool(pool *sql.DB, timeout time.Duration, ask func(context.Context, pooled.Pool, func(db.DBTX) (any, error)) (any, error)) Caller {
-	return caller(func(ctx context.Context, call pin.Call, late func()) (bool, error) {
+	return CallerFunc(func(ctx context.Context, call pin.Call, late func()) (bool, error) {
 		ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w within %v, one lease: %w", pgerr.ErrNoAnswer, timeout, context.DeadlineExceeded))
 		defer cancel()
 		return backoff.Answer(ctx, func() error {

@@ -9,7 +9,9 @@ import (
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/internal/lease"
+	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/transaction"
 )
 
 // The contract of Session lists these. The race detector checks them.
@@ -18,7 +20,7 @@ func TestAnyGoroutineMayUseASessionThatIsStarted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pool := electortest.NewServer().Open()
 			defer pool.Close()
-			from := session.NewSource(pool, session.Config{Name: "web-1", Scope: scope, OnBeat: func(session.Beat) {},
+			from := session.NewSource(pool, session.Config{Name: "web-1", Scope: scope, Inside: transaction.Part{}, OnBeat: func(session.Beat) {},
 				Lease: lease.Lease{Length: time.Minute, Heartbeat: 5 * time.Millisecond, Drain: time.Second}, Report: func(context.Context, session.Task, error) {}})
 			s, err := from.Open(t.Context(), session.Holder, 0, 0)
 			if err != nil {
@@ -31,8 +33,8 @@ func TestAnyGoroutineMayUseASessionThatIsStarted(t *testing.T) {
 				func() { _, _ = session.Ask0(ctx, s, (*db.Queries).InTransaction) },
 				func() { _ = s.Stay(ctx) },
 				func() { _, _ = s.ServerStart(ctx) },
-				func() { _, _ = s.TryPair(1 << 40) },
-				func() { _, _ = s.PairIsFree(ctx, 2<<40) },
+				func() { _, _ = lock.TryPair(s, 1<<40) },
+				func() { _, _ = lock.PairIsFree(ctx, s, 2<<40) },
 				func() { _, _ = s.Valid(), s.Ended() },
 				func() { _, _, _ = s.PID(), s.Number(), s.InTransaction() },
 				func() { _, _, _ = s.Context(), s.TermContext(), s.IsStarted() },

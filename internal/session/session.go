@@ -27,13 +27,12 @@ import (
 type Session struct {
 	Proof *lease.Proof // that it lives
 
-	pin  *pin.Conn
-	life *life
-	on   backend
-	tx   transaction // the zero value in session scope
-	kept sync.Map    // by the parts; see PerSession
+	pin   *pin.Conn
+	life  *life
+	on    backend
+	owner Owner    // of the locks
+	kept  sync.Map // by the parts; see PerSession
 
-	errTimeout      error       // of a call that takes longer than the validity that is left
 	onAbandonedCall func(error) // reports a driver call that does not return
 	evict           func()      // terminates the backend if the session was moved from it; may be nil
 }
@@ -43,6 +42,7 @@ type backend struct {
 	number        int64                  // of the session, in this process
 	pid           int32                  // of the backend that the first statement reached
 	serverStarted atomic.Pointer[string] // when its server started; nil or "" until a check or a request asks
+	mark          string                 // of the transaction that owns the locks; "" before a statement has told
 }
 
 func (b *backend) started() string {
@@ -50,17 +50,6 @@ func (b *backend) started() string {
 		return *started
 	}
 	return ""
-}
-
-// A transaction is that of a session in transaction scope.
-type transaction struct {
-	inside         bool                                    // the locks are held in a transaction
-	probeAfterCall bool                                    // the transaction holds the locks: after each call, check that it is still open
-	forNow         bool                                    // a savepoint stays open, for TryForNow
-	settings       string                                  // of each transaction
-	mark           string                                  // which only PingTransaction inside shows; "" before a statement has told
-	borrowAux      func(context.Context) (*Session, error) // a connection for Aux
-	aux            *Session                                // makes the calls of Aux; may be nil
 }
 
 // A life is a session's, from the first call to its end: who ends it and why, who still needs its
@@ -98,7 +87,7 @@ func newLife(ctx context.Context) *life {
 // driver, and are not planned again. Inside a transaction it does nothing: they would
 // outlive it.
 func (s *Session) Prepare(ctx context.Context, statements ...string) error {
-	if s.tx.inside {
+	if s.InTransaction() {
 		return nil
 	}
 	_, err := s.call(ctx, false, func(ctx context.Context, _ *db.Queries) error { return s.pin.Prepare(ctx, statements...) }, nil)
@@ -111,21 +100,13 @@ func (s *Session) GiveBack() {
 	s.ends()
 	ctx, cancel := context.WithTimeout(context.Background(), pin.CloseGrace)
 	defer cancel()
-	if s.pin.InTx() && s.RollBack(ctx, nil) != nil {
+	if s.owner.RollBack(ctx) != nil {
 		s.Discard()
 		return
 	}
 	s.pin.GiveBack()
-	s.dropAux()
+	s.owner.Drop(false)
 	s.life.cancel(errClosed)
-}
-
-// dropAux gives back the connection beside the session, if there is one.
-func (s *Session) dropAux() {
-	if s.tx.aux != nil {
-		s.tx.aux.GiveBack()
-		s.tx.aux = nil
-	}
 }
 
 // Discard ends the session and closes its connection. If a driver call does not return,
@@ -134,14 +115,12 @@ func (s *Session) Discard() {
 	s.ends()
 	s.life.cancel(errClosed)
 	defer s.life.helpers.Wait()
-	if s.tx.aux != nil {
-		defer s.tx.aux.Discard()
-	}
+	defer s.owner.Drop(true)
 	if s.evict != nil && errors.Is(context.Cause(s.life.ctx), pgerr.ErrSessionPooled) {
 		s.evict()
 	}
 	// In transaction scope nothing stays on the connection.
-	if !s.pin.Discard(s.tx.inside, !errors.Is(context.Cause(s.life.ctx), errClosed)) {
+	if !s.pin.Discard(s.InTransaction(), !errors.Is(context.Cause(s.life.ctx), errClosed)) {
 		s.onAbandonedCall(fmt.Errorf("elector: the driver does not return from a call on a connection that is given up (backend %d): "+
 			"it is left alone and closed when the driver returns: %w", s.on.pid, context.Cause(s.life.ctx)))
 	}

@@ -28,6 +28,7 @@ type Config struct {
 	Scope  Scope
 	Lease  lease.Lease
 	Parts  Parts      // in the order in which they are called
+	Inside Inside     // lends sessions in transaction scope; may be nil if that is never used
 	Pins   int        // connections that a session pins; 0 means 1
 	OnBeat func(Beat) // called after each heartbeat, which waits for it
 	// Report receives failures that end no session. It returns at once.
@@ -169,10 +170,8 @@ func OnNextIdle(pool *sql.DB, try func() (again bool, err error)) error {
 // Start begins the life of a session that holds a lock, or will ask for some. It is kept
 // alive until it ends or is closed.
 func (from *Source) Start(s *Session) {
-	s.errTimeout = pgerr.ErrLeaseExpired // there is a lease from now on
 	s.life.started.Store(true)
-	s.tx.probeAfterCall = s.tx.inside
-	s.dropAux()
+	s.owner.Drop(false)
 	for _, run := range s.life.companions {
 		s.life.helpers.Go(run)
 	}
@@ -198,6 +197,15 @@ func (from *Source) SettingsFor(key int64) string {
 		return Encode(from.Settings)
 	}
 	return Encode(append(slices.Clone(from.Settings), keySetting(key)))
+}
+
+// An Inside lends sessions that have their locks inside transactions.
+type Inside interface {
+	// Begin makes a transaction the owner of the session's locks, or another one than before.
+	Begin(ctx context.Context, from *Source, s *Session) error
+
+	// LendToLead lends a session that may be elected, inside a transaction.
+	LendToLead(ctx context.Context, from *Source) (*Session, error)
 }
 
 // A Part is a feature that hooks into the life of sessions. A session calls its parts, and knows

@@ -165,7 +165,7 @@ func (w *worker) connect() error {
 			life := LifeKey(w.source.Name, s.PID())
 			w.source.Evict(s.PID(), life, life)
 		})
-		if err = s.HoldPair(LifeKey(w.source.Name, s.PID()), session.ErrNameTaken); err != nil {
+		if err = lock.HoldPair(s, LifeKey(w.source.Name, s.PID()), session.ErrNameTaken); err != nil {
 			s.Fail(err)
 			return err
 		}
