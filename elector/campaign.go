@@ -10,6 +10,7 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/gate"
+	"github.com/pgelector/pgelector/internal/holder"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/wakeup"
@@ -126,7 +127,7 @@ func (c *campaign) reportBlocker(ctx context.Context, seen lock.Holder) {
 		return
 	}
 	c.askedWho = time.Now()
-	holder, _, _ := lock.HolderOf(ctx, c.pool, c.key, c.lease.Heartbeat) // one that is to try often has no more time
+	holder, _, _ := holder.Of(ctx, c.pool, c.key, c.lease.Heartbeat) // one that is to try often has no more time
 	if holder.Blocks != "" && holder.Blocks == c.blocker {
 		c.report(ctx, hooks.Failure{Op: hooks.OpCampaign, Err: noLeader(holder)})
 		holder.Blocks = ""

@@ -8,8 +8,10 @@ import (
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/deputy"
+	"github.com/pgelector/pgelector/internal/fenced"
 	"github.com/pgelector/pgelector/internal/gate"
 	"github.com/pgelector/pgelector/internal/handover"
+	"github.com/pgelector/pgelector/internal/holder"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/promotion"
 	"github.com/pgelector/pgelector/internal/wakeup"
@@ -54,7 +56,7 @@ func newCandidate(pool *sql.DB, election string, c config) *candidate {
 
 func (n *candidate) lockConfig() lock.Config {
 	return lock.Config{Election: n.election, Key: n.key, Look: n.announcer.seesLeader, Retry: n.retry, RetryInside: n.retryInside, TokenEpoch: n.tokenEpoch,
-		Pair: deputy.SeatKey(n.key)}
+		Pair: deputy.SeatKey(n.key), Unblock: fenced.TerminateOverdue}
 }
 
 func (n *candidate) deputyConfig() deputy.Config {
@@ -80,7 +82,7 @@ func (n *candidate) look(ctx context.Context) {
 	if !n.announcer.seesLeader() {
 		return
 	}
-	leader, led, err := lock.HolderOf(ctx, n.pool, n.key, n.lease.Length)
+	leader, led, err := holder.Of(ctx, n.pool, n.key, n.lease.Length)
 	if !led {
 		leader = nobody
 	}

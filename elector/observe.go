@@ -9,6 +9,7 @@ import (
 
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/deputy"
+	"github.com/pgelector/pgelector/internal/holder"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/promotion"
 	"github.com/pgelector/pgelector/internal/wakeup"
@@ -69,7 +70,7 @@ func candidateOf(l Leader) Candidate {
 // primary's; it names a session or prepared transaction that keeps the lock from all. It waits for
 // each answer until ctx ends, and no longer than one lease.
 func (e *Elector) Leader(ctx context.Context) (Leader, error) {
-	holder, held, err := lock.HolderOf(ctx, e.pool, e.key, e.lease.Length)
+	holder, held, err := holder.Of(ctx, e.pool, e.key, e.lease.Length)
 	if err != nil {
 		return Leader{}, fmt.Errorf("elector: ask who leads: %w", err)
 	}

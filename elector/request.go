@@ -9,6 +9,7 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/handover"
+	"github.com/pgelector/pgelector/internal/holder"
 	"github.com/pgelector/pgelector/internal/inbox"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/pgerr"
@@ -70,7 +71,7 @@ func request(ctx context.Context, pool *sql.DB, election, successor string, opts
 	if err := session.CheckPoolSize(pool, 1); err != nil {
 		return Leader{}, err
 	}
-	leader, held, err := lock.HolderOf(ctx, pool, c.key, c.lease.Length)
+	leader, held, err := holder.Of(ctx, pool, c.key, c.lease.Length)
 	switch {
 	case err != nil:
 		return Leader{}, fmt.Errorf("elector: ask who leads: %w", err)
@@ -115,7 +116,7 @@ func askLeader(ctx context.Context, pool *sql.DB, c config, leader lock.Holder, 
 			wakeup.NewSender(pool, NotifyChannel, c.lease.Length).Send(ctx, notifyPatience, payload(eventRequest, c.key))
 		}
 		if err == nil {
-			now, held, failed := lock.HolderOf(ctx, pool, c.key, c.lease.Length)
+			now, held, failed := holder.Of(ctx, pool, c.key, c.lease.Length)
 			if failed == nil && (!held || !goesOn(leader, now)) {
 				return nil
 			}
@@ -149,7 +150,7 @@ func nextLeader(ctx context.Context, pool *sql.DB, c config) (Leader, error) {
 	ctx, cancel := context.WithTimeout(ctx, nextLeaderWait)
 	defer cancel()
 	for n := 1; ; n++ {
-		leader, held, err := lock.HolderOf(ctx, pool, c.key, c.lease.Length)
+		leader, held, err := holder.Of(ctx, pool, c.key, c.lease.Length)
 		switch {
 		case held:
 			return leaderOf(leader), nil

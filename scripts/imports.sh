@@ -6,20 +6,22 @@ cd "$(dirname "$0")/.."
 
 # What each package of the core may import from this module.
 spine='internal/lock internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'
-parts='internal/transaction internal/preflight internal/promotion internal/syncrep internal/inbox internal/deputy internal/handover internal/shared internal/fenced internal/wakeup'
+asks='internal/pooled internal/pair internal/queue internal/holder' # what the parts share
+parts="$asks internal/transaction internal/preflight internal/promotion internal/syncrep internal/inbox internal/deputy internal/handover internal/shared internal/fenced internal/wakeup"
 declare -A may=(
   [internal/pgerr]='' [internal/backoff]='' [internal/lockkey]='' [internal/gate]='' [internal/turn]=''
   [internal/lease]='internal/pgerr'
-  [internal/pooled]='db internal/pgerr'
+  [internal/pooled]="db internal/pin $spine" [internal/pair]="db $spine" [internal/holder]="db internal/pooled $spine"
+  [internal/queue]="db internal/pooled $spine"
   [internal/pin]='db internal/pgerr internal/backoff'
-  [internal/session]='db internal/gate internal/pin internal/pooled internal/lease internal/pgerr internal/backoff'
+  [internal/session]='db internal/gate internal/pin internal/lease internal/pgerr internal/backoff'
   [internal/lock]='db internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'
   [internal/transaction]="db internal/turn internal/pooled internal/pin $spine"
-  [internal/preflight]="db internal/turn internal/pooled internal/transaction $spine"
-  [internal/promotion]="db $spine" [internal/syncrep]="db $spine" [internal/inbox]="db $spine"
-  [internal/deputy]="db $spine" [internal/handover]="db $spine" [internal/shared]="db $spine"
-  [internal/fenced]="db internal/pin $spine"
-  [internal/wakeup]="db $spine"
+  [internal/preflight]="db internal/turn internal/pooled internal/pair internal/transaction $spine"
+  [internal/promotion]="db internal/pooled $spine" [internal/syncrep]="db internal/pair $spine" [internal/inbox]="db internal/pooled $spine"
+  [internal/deputy]="db $asks $spine" [internal/handover]="db $asks $spine" [internal/shared]="db $asks internal/fenced $spine"
+  [internal/fenced]="db internal/pin internal/pooled internal/pair $spine"
+  [internal/wakeup]="db internal/pooled $spine"
   [elector]="hooks internal/gate $spine $parts"
 )
 pure=("${!may[@]}" health hooks hooks/hookstest hooks/metrics db roster dashboard electortest shard)
@@ -68,8 +70,8 @@ for package in "${!may[@]}"; do
 done
 only ' \./internal/(pin|lock|session)$' <<<"$code" | not '^\./(elector|internal/\S+) ' |
   rule "only elector and internal/ import internal/lock and internal/session" || broken=1
-only ' \./internal/pin$' <<<"$code" | not '^\./internal/(session|transaction|fenced) ' |
-  rule "only internal/session, internal/transaction and internal/fenced import internal/pin" || broken=1
+only ' \./internal/pin$' <<<"$code" | not '^\./internal/(session|transaction|pooled|fenced) ' |
+  rule "only internal/session, transaction, pooled and fenced import internal/pin" || broken=1
 only ' \./elector( |$)' <<<"$imports" | not "^$above " |
   rule "only the packages above elector import it (the list of them is in scripts/imports.sh)" || broken=1
 

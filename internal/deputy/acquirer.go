@@ -14,14 +14,16 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/holder"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/queue"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
 // role is what a deputy waits as: db.WaitLock documents the difference.
-const role session.Role = "deputy"
+const role queue.Role = "deputy"
 
 // SeatKey is the key of an election's seats, which are locks of two integers. The other seat
 // differs in the lowest bit.
@@ -137,7 +139,7 @@ func (a *acquirer) try(ctx context.Context, once bool) (lock.Attempt, error) {
 // tryOn tries the lock on the session, and a seat if the lock is busy. The session is kept if either is
 // granted, and goes back to the pool as it came if not.
 func (a *acquirer) tryOn(ctx context.Context, s *session.Session, once bool) (lock.Attempt, error) {
-	a.d.EvictFrom(s)
+	queue.EvictFrom(a.d, s)
 	row, err := a.d.Ask(ctx, s, a.arguments(once))
 	if err != nil {
 		s.Discard() // in doubt: the lock may have been granted
@@ -156,7 +158,7 @@ func (a *acquirer) tryOn(ctx context.Context, s *session.Session, once bool) (lo
 		err = pgerr.ErrServerReadOnly
 	}
 	if s.InTransaction() && err == nil && a.d.Look() {
-		r.Holder = lock.HolderSeenBy(ctx, s, a.d.Key)
+		r.Holder = holder.SeenBy(ctx, s, a.d.Key)
 	}
 	s.GiveBack()
 	return r, err
@@ -176,6 +178,6 @@ func (a *acquirer) begin(s *session.Session) {
 		s.Along(func() { a.seatLeader(s) })
 	}
 	if a.Wait {
-		s.Along(func() { lock.PrepareRelease(s) })
+		s.Along(func() { queue.PrepareRelease(s) })
 	}
 }

@@ -7,18 +7,21 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/holder"
 	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/pair"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/queue"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
 // sitDown prepares a session that was granted a seat. After an error it is discarded.
 func (a *acquirer) sitDown(ctx context.Context, s *session.Session) (err error) {
 	if a.Wait {
-		err = a.d.Source.PrepareWait(ctx, s, role, a.d.Key, a.d.Source.Lease.Heartbeat)
+		err = queue.Prepare(ctx, a.d.Source, s, role, a.d.Key, a.d.Source.Lease.Heartbeat)
 	}
 	if err == nil {
-		err = lock.WarmUp(ctx, s, db.Confirm, db.Unlock, db.TryAsDeputy)
+		err = queue.WarmUp(ctx, s, db.Confirm, db.Unlock, db.TryAsDeputy)
 	}
 	if err == nil {
 		err = s.Stay(ctx)
@@ -38,9 +41,9 @@ func (a *acquirer) seatLeader(s *session.Session) {
 	again := backoff.Backoff{Min: 2 * lock.CloseDelay, Max: a.d.Source.Lease.Heartbeat}
 	seat := SeatKey(a.d.Key)
 	for n := 1; ; n++ {
-		granted, err := lock.TryPair(s, seat)
+		granted, err := pair.Try(s, seat)
 		if err == nil && !granted {
-			granted, err = lock.TryPair(s, seat^1)
+			granted, err = pair.Try(s, seat^1)
 		}
 		if granted && err == nil || s.InTransaction() && n == 3 || !backoff.Sleep(s.Context(), again.After(n)) {
 			return
@@ -73,8 +76,8 @@ func (a *acquirer) serve(ctx context.Context, s *session.Session, w lock.Waker) 
 func (a *acquirer) again(ctx context.Context, s *session.Session, pause time.Duration, w lock.Waker) (lock.Attempt, error) {
 	if a.Wait {
 		began := time.Now()
-		r, err := a.d.WaitOnce(ctx, s)
-		if err != nil || r.Outcome == lock.Granted || time.Since(began) >= lock.LeastWait {
+		r, err := queue.Wait(ctx, a.d, s)
+		if err != nil || r.Outcome == lock.Granted || time.Since(began) >= queue.LeastWait {
 			return r, err
 		} // else the server permits no wait, or somebody has cancelled it
 	}
@@ -82,7 +85,7 @@ func (a *acquirer) again(ctx context.Context, s *session.Session, pause time.Dur
 	if !s.Valid() {
 		return lock.Attempt{Outcome: lock.Busy}, nil
 	}
-	return a.d.TryAgain(ctx, s)
+	return queue.TryAgain(ctx, a.d, s)
 }
 
 // report ends a heartbeat interval as the deputy: is the lock offered to this candidate, and who holds
@@ -92,7 +95,7 @@ func (a *acquirer) report(ctx context.Context, s *session.Session) (lock.Attempt
 		return a.sitAnew(ctx, s)
 	}
 	r := lock.Attempt{Outcome: lock.Busy}
-	free, err := lock.PairIsFree(ctx, s, a.Offer)
+	free, err := pair.IsFree(ctx, s, a.Offer)
 	if err != nil {
 		err = fmt.Errorf("elector: ask whether the leader offers its lock: %w", pgerr.Explain(err))
 		s.Fail(err)
@@ -102,7 +105,7 @@ func (a *acquirer) report(ctx context.Context, s *session.Session) (lock.Attempt
 		r.Outcome = lock.Offered
 	}
 	if a.d.Look() {
-		r.Holder = lock.HolderSeenBy(ctx, s, a.d.Key)
+		r.Holder = holder.SeenBy(ctx, s, a.d.Key)
 	}
 	a.seat = s
 	return r, nil
@@ -121,7 +124,7 @@ func (a *acquirer) sitAnew(ctx context.Context, s *session.Session) (lock.Attemp
 	}
 	r, err := a.tryOn(ctx, s, false)
 	if err == nil && a.d.Look() && a.seat != nil {
-		r.Holder = lock.HolderSeenBy(ctx, s, a.d.Key)
+		r.Holder = holder.SeenBy(ctx, s, a.d.Key)
 	}
 	return r, err
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/pooled"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -20,7 +21,7 @@ type Follower struct {
 // FollowersOf asks for the sessions that hold a seat of the election or wait for its lock,
 // without the leader's, as lock.HolderOf does.
 func FollowersOf(ctx context.Context, pool *sql.DB, key int64, timeout time.Duration) ([]Follower, error) {
-	rows, err := session.Ask(ctx, session.Reading(pool, timeout), (*db.Queries).Deputies, db.DeputiesParams{Key: key, Seat: SeatKey(key)})
+	rows, err := session.Ask(ctx, pooled.Reading(pool, timeout), (*db.Queries).Deputies, db.DeputiesParams{Key: key, Seat: SeatKey(key)})
 	if err != nil {
 		return nil, err
 	}

@@ -13,9 +13,12 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/lockkey"
+	"github.com/pgelector/pgelector/internal/pair"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/pooled"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -40,11 +43,11 @@ func nameOf(ctx context.Context, s *session.Session) (int64, error) {
 	if s.InTransaction() || n.taken.Load() {
 		return key, nil
 	}
-	switch granted, err := lock.TryPairBy(ctx, s, s, key); { // of two calls at once both take it: locks nest
+	switch granted, err := pair.TryBy(ctx, s, s, key); { // of two calls at once both take it: locks nest
 	case err != nil:
 		return 0, err
 	case !granted:
-		return 0, session.ErrNameTaken
+		return 0, pair.ErrNameTaken
 	}
 	n.taken.Store(true)
 	return key, nil
@@ -110,10 +113,32 @@ func refuse(ctx context.Context, l *lock.Lock, tx *Tx, places Places, outcome st
 // NamePrepared is err, of a transaction that its function has ended, and the prepared transaction that it may have
 // left, which holds the guard lock.
 func NamePrepared(ctx context.Context, l *lock.Lock, pool *sql.DB, err error) error {
-	rows, _ := session.Ask(ctx, session.Reading(pool, l.Session.Proof.Lease.Length), (*db.Queries).EndOverdue,
+	rows, _ := session.Ask(ctx, pooled.Reading(pool, l.Session.Proof.Lease.Length), (*db.Queries).EndOverdue,
 		db.EndOverdueParams{Key: l.Key(), LeaseMillis: math.MaxInt32}) // and none of this age
-	if prepared := lock.FindPrepared(rows); prepared != nil {
+	if prepared := findPrepared(rows); prepared != nil {
 		return fmt.Errorf("%w: %w", err, prepared)
 	}
 	return err
+}
+
+// TerminateOverdue terminates fenced transactions that have had their lease. The timeouts that
+// InTx sets do that too, but none runs while the server waits for a frozen client in the
+// middle of a result or of a COPY.
+func TerminateOverdue(ctx context.Context, s *session.Session, key int64, l lease.Lease) (prepared, err error) {
+	rows, err := session.Ask(ctx, s, (*db.Queries).EndOverdue, db.EndOverdueParams{Key: key, LeaseMillis: l.Length.Milliseconds()})
+	if err != nil {
+		return nil, fmt.Errorf("elector: terminate the overdue transactions of the last term (this role may lack pg_signal_backend): %w", err)
+	}
+	return findPrepared(rows), nil
+}
+
+// findPrepared returns an error if a transaction is prepared, which nothing but its name can end.
+func findPrepared(rows []db.EndOverdueRow) error {
+	for _, r := range rows {
+		if r.Prepared != "" {
+			return fmt.Errorf("elector: the prepared transaction %q holds the guard lock of the last term, so no later term can begin: "+
+				"end it in this database, by COMMIT PREPARED or ROLLBACK PREPARED with that name", r.Prepared)
+		}
+	}
+	return nil
 }

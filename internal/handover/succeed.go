@@ -8,6 +8,7 @@ import (
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/queue"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -17,7 +18,7 @@ func OfferKey(candidateID string, key int64) int64 {
 }
 
 // role is what a successor waits as: db.WaitLock documents the difference.
-const role session.Role = "successor"
+const role queue.Role = "successor"
 
 // Succeed waits in the server's queue for as long as the leader's offer stands, on the session that kept
 // returns, or on one of its own. Anybody can make an offer: it takes no connection, and no session that
@@ -36,21 +37,21 @@ func Succeed(ctx context.Context, d *lock.Dedicated, kept func() *session.Sessio
 	wait := d.Source.Lease.Validity() / 2
 	s := kept()
 	if s != nil {
-		err = d.Source.PrepareWait(ctx, s, role, d.Key, wait)
-	} else if s, err = d.Source.Open(ctx, role, d.Key, wait); err == nil {
-		d.EvictFrom(s)
-		err = lock.WarmUp(ctx, s, db.Confirm, db.Unlock)
+		err = queue.Prepare(ctx, d.Source, s, role, d.Key, wait)
+	} else if s, err = queue.Open(ctx, d.Source, role, d.Key, wait); err == nil {
+		queue.EvictFrom(d, s)
+		err = queue.WarmUp(ctx, s, db.Confirm, db.Unlock)
 	} else {
 		return lock.Attempt{}, err
 	}
 	for err == nil && stands {
-		if a, err = d.WaitOnce(ctx, s); err != nil || a.Outcome == lock.Granted {
+		if a, err = queue.Wait(ctx, d, s); err != nil || a.Outcome == lock.Granted {
 			return a, err
 		}
 		stands, err = holderOffers(ctx, d, s)
 	}
 	if err == nil && s.InTransaction() { // the leader may have released its lock just after the last wait
-		if a, err = d.TryAgain(ctx, s); err != nil || a.Outcome == lock.Granted {
+		if a, err = queue.TryAgain(ctx, d, s); err != nil || a.Outcome == lock.Granted {
 			return a, err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/pair"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/session"
 )
@@ -79,11 +80,11 @@ func (t *Transfer) offer(ctx context.Context) (err error) {
 }
 
 func tryForNow(ctx context.Context, l *lock.Lock, key int64) (granted bool, err error) {
-	return lock.TryForNow(ctx, l.Session, key, func() { _ = letGo(l, key) })
+	return pair.TryForNow(ctx, l.Session, key, func() { _ = letGo(l, key) })
 }
 
 func letGo(l *lock.Lock, key int64) error {
-	return lock.Unlock(l.Session, l.Key(), func(ctx context.Context, q *db.Queries) (bool, error) { return lock.LetGo(ctx, l.Session, q, key) })
+	return lock.Unlock(l.Session, l.Key(), func(ctx context.Context, q *db.Queries) (bool, error) { return pair.LetGo(ctx, l.Session, q, key) })
 }
 
 // Answer tells the one who made a request that nothing more will be done, until stop is done, but

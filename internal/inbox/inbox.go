@@ -12,6 +12,7 @@ import (
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/pooled"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -83,7 +84,7 @@ func (p *Part) requests(s *session.Session) (all []Request, err error) {
 	if err != nil {
 		return nil, err
 	}
-	rows, err := session.Ask(s.Context(), session.Reading(p.pool, s.Proof.Lease.Length), (*db.Queries).Requests, db.RequestsParams{Pid: s.PID(), Started: started})
+	rows, err := session.Ask(s.Context(), pooled.Reading(p.pool, s.Proof.Lease.Length), (*db.Queries).Requests, db.RequestsParams{Pid: s.PID(), Started: started})
 	for _, r := range rows {
 		if r.Key == 0 && !s.InTransaction() { // for the end of a statement
 			continue

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -70,6 +71,20 @@ type Attempt struct {
 	Err  error
 }
 
+// Holder is a session that holds a lock, or waits for it. elector.Leader documents its
+// fields.
+type Holder struct {
+	CandidateID string
+	PID         int32
+	User        string
+	Addr        string
+	SessionAt   time.Time
+	Lease       time.Duration
+	Scope       session.Scope
+	ElectedAt   time.Time
+	Blocks      string // says that it does not lead, and keeps the lock from all candidates; "" of a leader
+}
+
 // Fail is the attempt that ended with err.
 func Fail(source *session.Source, err error, next time.Duration) Attempt {
 	var later session.Later
@@ -91,4 +106,6 @@ type Config struct {
 	RetryInside time.Duration // between two attempts in transaction scope
 	Pair        int64         // the key of a lock of two integers that sessions may hold beside; see Source.Evict
 	TokenEpoch  int64         // the least number that is added to the timeline of a token
+	// Unblock ends what blocks the barrier of the key for longer than the lease. endless is what it cannot.
+	Unblock func(ctx context.Context, s *session.Session, key int64, l lease.Lease) (endless, err error)
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/pgelector/pgelector/db"
-	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/session"
@@ -34,9 +33,9 @@ var errReleased = errors.New("elector: the lock was granted, and is gone: does o
 var errSharedBackend = fmt.Errorf("%w: a candidate in session scope is on the same backend: "+
 	"use transaction scope for every candidate behind the pooler", pgerr.ErrSessionPooled)
 
-// confirm verifies that the session holds the lock, passes the barrier and reads the token.
+// Verify verifies that the session holds the lock, passes the barrier and reads the token.
 // Nothing else may see the term before all of it is done.
-func confirm(ctx context.Context, s *session.Session, key, epoch int64) (row db.ConfirmRow, timeline int64, err error) {
+func Verify(ctx context.Context, s *session.Session, key, epoch int64) (row db.ConfirmRow, timeline int64, err error) {
 	high, low := lockkey.Halves(key)
 	row, err = session.Ask(ctx, s.AuxThenVerify(), (*db.Queries).Confirm, db.ConfirmParams{Pid: s.PID(), Key: key, GuardHigh: high, GuardLow: low})
 	if err != nil {
@@ -67,28 +66,6 @@ func confirm(ctx context.Context, s *session.Session, key, epoch int64) (row db.
 func checkServer(s *session.Session, transaction string) error {
 	if started, _ := s.Mark(); s.InTransaction() && !strings.HasSuffix(transaction, " "+started) {
 		return ErrTwoServers
-	}
-	return nil
-}
-
-// TerminateOverdue terminates fenced transactions that have had their lease. The timeouts that
-// InTx sets do that too, but none runs while the server waits for a frozen client in the
-// middle of a result or of a COPY.
-func TerminateOverdue(ctx context.Context, s *session.Session, key int64, l lease.Lease) (prepared, err error) {
-	rows, err := session.Ask(ctx, s, (*db.Queries).EndOverdue, db.EndOverdueParams{Key: key, LeaseMillis: l.Length.Milliseconds()})
-	if err != nil {
-		return nil, fmt.Errorf("elector: terminate the overdue transactions of the last term (this role may lack pg_signal_backend): %w", err)
-	}
-	return FindPrepared(rows), nil
-}
-
-// FindPrepared returns an error if a transaction is prepared, which nothing but its name can end.
-func FindPrepared(rows []db.EndOverdueRow) error {
-	for _, r := range rows {
-		if r.Prepared != "" {
-			return fmt.Errorf("elector: the prepared transaction %q holds the guard lock of the last term, so no later term can begin: "+
-				"end it in this database, by COMMIT PREPARED or ROLLBACK PREPARED with that name", r.Prepared)
-		}
 	}
 	return nil
 }
@@ -131,9 +108,9 @@ func addEpoch(token, own int64, setting string) (int64, error) {
 	return token + epoch<<timelineShift, nil
 }
 
-// trial takes a lock for one statement, in which it must show in pg_locks. It returns
+// Trial takes a lock for one statement, in which it must show in pg_locks. It returns
 // ErrNoAdvisoryLocks if the server's locks are stubs.
-func trial(ctx context.Context, s *session.Session, key int64) error {
+func Trial(ctx context.Context, s *session.Session, key int64) error {
 	high, low := lockkey.Halves(key)
 	shown, err := session.Ask(ctx, s, (*db.Queries).TrialLock, db.TrialLockParams{Key: key, High: high, Low: low})
 	if err == nil && !shown {
@@ -145,7 +122,7 @@ func trial(ctx context.Context, s *session.Session, key int64) error {
 // Missing is why a lock that the server has granted does not show in pg_locks: its locks are stubs,
 // which no retry will change, or somebody has released it.
 func Missing(ctx context.Context, s *session.Session) error {
-	if err := trial(ctx, s, int64(rand.Uint64())); err != nil {
+	if err := Trial(ctx, s, int64(rand.Uint64())); err != nil {
 		return err
 	}
 	return errReleased

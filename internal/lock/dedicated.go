@@ -31,21 +31,20 @@ type Dedicated struct {
 // or on one of its own if that is nil. kept is called once the offer is known to stand.
 type Succeed func(ctx context.Context, d *Dedicated, kept func() *session.Session) (Attempt, error)
 
-// OnChecked is the source's Retry. It first terminates overdue fenced transactions that may
-// have blocked the last attempt. If it cannot, it reports that, and the attempt waits again. While a prepared
-// transaction blocks, there is no attempt.
+// OnChecked is the source's Retry. It first ends what may have blocked the last attempt at the barrier. If
+// it cannot, it reports that, and the attempt waits again; what nothing can end is an error.
 func (d *Dedicated) OnChecked(ctx context.Context, try func() (Attempt, error)) (a Attempt, err error) {
 	err = d.Source.Retry(ctx, func() error {
 		if d.blocked {
-			var prepared error
+			var endless error
 			if err := d.Source.With(ctx, func(s *session.Session) (err error) {
-				prepared, err = TerminateOverdue(ctx, s, d.Key, d.Source.Lease)
+				endless, err = d.Unblock(ctx, s, d.Key, d.Source.Lease)
 				return err
 			}); err != nil {
 				d.Source.Report(ctx, session.Campaigning, err)
 			}
-			if d.blocked = prepared != nil; d.blocked {
-				return prepared
+			if d.blocked = endless != nil; d.blocked {
+				return endless
 			}
 		}
 		a, err = try()
@@ -73,7 +72,7 @@ func (d *Dedicated) Ask(ctx context.Context, s *session.Session, p db.TryLockPar
 // Busy, or an error if the server has granted the lock. After an error the session is
 // discarded.
 func (d *Dedicated) Confirm(ctx context.Context, s *session.Session, granted bool) (Attempt, error) {
-	row, timeline, err := confirm(ctx, s, d.Key, d.TokenEpoch)
+	row, timeline, err := Verify(ctx, s, d.Key, d.TokenEpoch)
 	switch {
 	case err != nil:
 		d.blocked = session.TimedOut(err) || pgerr.State(err) == "57014" // at the barrier, perhaps
@@ -105,12 +104,4 @@ func (d *Dedicated) RetryEvery() time.Duration {
 		return d.RetryInside
 	}
 	return d.Retry
-}
-
-// EvictFrom has the backend of the session terminated if the session is moved from it,
-// and the lock stays there. A transaction's locks do not.
-func (d *Dedicated) EvictFrom(s *session.Session) {
-	if !s.InTransaction() {
-		s.EvictBy(func() { d.Source.Evict(s.PID(), d.Key, d.Pair) })
-	}
 }

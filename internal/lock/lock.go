@@ -10,6 +10,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -99,6 +100,15 @@ func (l *Lock) Holds(ctx context.Context) (bool, error) {
 	return Holds(ctx, l.Session, l.key)
 }
 
+// Holds asks whether the session holds the lock. It is an error if another backend answers.
+func Holds(ctx context.Context, s *session.Session, key int64) (bool, error) {
+	row, err := session.Ask(ctx, s, (*db.Queries).HoldsLock, db.HoldsLockParams{Pid: s.PID(), Key: key})
+	if err == nil {
+		err = s.CheckPID(row.Pid)
+	}
+	return row.Held, err
+}
+
 // IsShared reports whether the session is for other locks too.
 func (l *Lock) IsShared() bool { return l.others != nil }
 
@@ -148,4 +158,60 @@ func (l *Lock) Discard() {
 	if !l.IsShared() {
 		l.Session.Close()
 	}
+}
+
+// Unlock releases one or more locks of the session. It waits as long as the session is
+// valid. It returns nil only if the session held them; otherwise the session is lost. key is
+// one of them.
+func Unlock(s *session.Session, key int64, call func(context.Context, *db.Queries) (held bool, err error)) error {
+	held, err := session.Do(context.Background(), s, call)
+	if err == nil && !held {
+		err = cmp.Or(moved(s, key), errors.New("the session did not hold the lock"))
+	}
+	if err != nil {
+		return s.Lose(fmt.Errorf("unlock: %w", err))
+	}
+	return nil
+}
+
+// moved returns an error if the session was moved away from a lock that it has not
+// found.
+func moved(s *session.Session, key int64) error {
+	if s.InTransaction() {
+		return nil
+	}
+	held, err := Holds(context.Background(), s, key)
+	if err == nil && held { // it is back
+		return pgerr.ErrSessionPooled
+	}
+	return err
+}
+
+// An Owner of a session's locks (session.Owner) says by which statements they are taken and released, if
+// those are not the ones of session scope. Unlock is called within Do.
+type Owner interface {
+	// Try makes an attempt.
+	Try(ctx context.Context, p db.TryLockParams) (db.TryLockRow, error)
+
+	// Unlock releases the lock. It reports whether the session held it.
+	Unlock(ctx context.Context, q *db.Queries, key int64) (held bool, err error)
+}
+
+// ownerOf is the owner of the session's locks.
+func ownerOf(s *session.Session) Owner {
+	if o, ok := s.Owner().(Owner); ok {
+		return o
+	}
+	return connection{s}
+}
+
+// A connection owns the locks in session scope.
+type connection struct{ s *session.Session }
+
+func (c connection) Try(ctx context.Context, p db.TryLockParams) (db.TryLockRow, error) {
+	return session.Ask(ctx, c.s, (*db.Queries).TryLock, p)
+}
+
+func (connection) Unlock(ctx context.Context, q *db.Queries, key int64) (held bool, err error) {
+	return q.Unlock(ctx, key)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/lockkey"
+	"github.com/pgelector/pgelector/internal/pair"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pooled"
 	"github.com/pgelector/pgelector/internal/session"
@@ -146,7 +147,7 @@ func compareTransactions(ctx context.Context, a, b *session.Session) error {
 	}
 	a.SetMark(own.Started, own.Mark) // which DescribeServer has set
 	key := int64(rand.Uint64())
-	if _, err := lock.TryPairBy(ctx, a, a.Fresh(), key); err != nil {
+	if _, err := pair.TryBy(ctx, a, a.Fresh(), key); err != nil {
 		return pgerr.Explain(err)
 	}
 	switch err := a.Stay(ctx); {

@@ -12,6 +12,7 @@ import (
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/pooled"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -182,7 +183,7 @@ func (p *Part) lookAround(from *session.Source, s *session.Session) {
 // LookAround asks which server the pool reaches, and has the sessions of the pool compare theirs with
 // it. It waits until ctx ends, and no longer than timeout.
 func LookAround(ctx context.Context, pool *sql.DB, timeout time.Duration) {
-	row, err := session.Ask0(ctx, session.Looking(pool, timeout), (*db.Queries).Identify)
+	row, err := session.Ask0(ctx, pooled.Looking(pool, timeout), (*db.Queries).Identify)
 	if err != nil {
 		return
 	}

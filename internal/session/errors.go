@@ -41,6 +41,3 @@ func (s *Session) Timeout() error {
 	}
 	return timeout{s.Proof.Lease.Validity()}
 }
-
-// ErrNameTaken is returned when a session cannot take a lock by which others know it.
-var ErrNameTaken = errors.New("elector: another session holds the lock by which this one is known: does a stranger use this database?")

@@ -2,16 +2,8 @@ package session
 
 import (
 	"context"
-	"fmt"
-	"slices"
-	"strconv"
-	"time"
 
 	"github.com/pgelector/pgelector/db"
-	"github.com/pgelector/pgelector/internal/backoff"
-	"github.com/pgelector/pgelector/internal/pgerr"
-	"github.com/pgelector/pgelector/internal/pin"
-	"github.com/pgelector/pgelector/internal/pooled"
 )
 
 // Borrow takes a connection from the pool. One that leads to an old primary is closed.
@@ -76,64 +68,6 @@ func (from *Source) LendIn(ctx context.Context, inside bool, fn func(*Session) e
 	return nil
 }
 
-// A Role is what a session waits as: WaitLock documents the difference.
-type Role string
-
-const (
-	Holder Role = "holder" // which does not wait
-)
-
-// Open borrows a connection and prepares it for Wait.
-func (from *Source) Open(ctx context.Context, role Role, key int64, wait time.Duration) (*Session, error) {
-	s, err := from.LendToLead(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err = from.PrepareWait(ctx, s, role, key, wait); err != nil {
-		s.Discard() // also of a standby: one that is promoted within the statement sets the session up
-		return nil, err
-	}
-	return s, nil
-}
-
-// PrepareWait applies the session settings, and prepares the session for Wait: in the given
-// role, for the lock of that key, and for so long at the most.
-func (from *Source) PrepareWait(ctx context.Context, s *Session, role Role, key int64, wait time.Duration) error {
-	waiting := append(slices.Clone(from.Settings),
-		Setting{"pgelector.role", string(role)},
-		keySetting(key),
-		Setting{"pgelector.wait", strconv.FormatInt(wait.Milliseconds(), 10)})
-	row, err := Ask(ctx, s, (*db.Queries).PrepareWait, db.PrepareWaitParams{Settings: Encode(waiting), Inside: s.InTransaction()})
-	switch {
-	case err != nil:
-		return fmt.Errorf("elector: set the session up: %w", pgerr.Explain(err))
-	case row.InRecovery:
-		return pgerr.ErrServerReadOnly
-	case s.on.pid == 0:
-		s.on.pid = row.Pid
-	}
-	s.SetMark(row.Started, row.Mark)
-	return s.CheckPID(row.Pid)
-}
-
-// OpenChecked is Open for a session that waits for no lock, and whose transaction state no
-// other statement will check.
-func (from *Source) OpenChecked(ctx context.Context) (*Session, error) {
-	s, err := from.Open(ctx, Holder, 0, 0)
-	if err != nil {
-		return nil, err
-	}
-	inside, err := Ask0(ctx, s, (*db.Queries).InTransaction)
-	if err == nil {
-		err = s.CheckOutside(inside)
-	}
-	if err != nil {
-		s.Discard()
-		return nil, fmt.Errorf("elector: set the session up: %w", pgerr.Explain(err))
-	}
-	return s, nil
-}
-
 // Describe asks the session what its server is. It returns an error if other code has left a
 // transaction open.
 func Describe(ctx context.Context, s *Session) (db.DescribeServerRow, error) {
@@ -142,17 +76,4 @@ func Describe(ctx context.Context, s *Session) (db.DescribeServerRow, error) {
 		err = s.CheckOutside(row.InTransaction)
 	}
 	return row, err
-}
-
-// Evict terminates a backend that still holds the lock, or that of two integers, although
-// its session was moved to another one: strangers would keep the backend, and the lock,
-// alive.
-func (from *Source) Evict(pid int32, key, pair int64) {
-	ctx, cancel := context.WithTimeout(context.Background(), pin.CloseGrace)
-	defer cancel()
-	_, _ = backoff.Await(ctx, func(ctx context.Context) ([]bool, error) {
-		return pooled.Ask(ctx, from.pool, func(q db.DBTX) ([]bool, error) {
-			return db.New(q).EvictHolder(ctx, db.EvictHolderParams{Pid: pid, Key: key, Pair: pair})
-		})
-	})
 }

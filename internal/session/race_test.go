@@ -9,7 +9,8 @@ import (
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/internal/lease"
-	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/pair"
+	"github.com/pgelector/pgelector/internal/queue"
 	"github.com/pgelector/pgelector/internal/session"
 	"github.com/pgelector/pgelector/internal/transaction"
 )
@@ -22,7 +23,7 @@ func TestAnyGoroutineMayUseASessionThatIsStarted(t *testing.T) {
 			defer pool.Close()
 			from := session.NewSource(pool, session.Config{Name: "web-1", Scope: scope, Inside: transaction.Part{}, OnBeat: func(session.Beat) {},
 				Lease: lease.Lease{Length: time.Minute, Heartbeat: 5 * time.Millisecond, Drain: time.Second}, Report: func(context.Context, session.Task, error) {}})
-			s, err := from.Open(t.Context(), session.Holder, 0, 0)
+			s, err := queue.Open(t.Context(), from, queue.Holder, 0, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -33,8 +34,8 @@ func TestAnyGoroutineMayUseASessionThatIsStarted(t *testing.T) {
 				func() { _, _ = session.Ask0(ctx, s, (*db.Queries).InTransaction) },
 				func() { _ = s.Stay(ctx) },
 				func() { _, _ = s.ServerStart(ctx) },
-				func() { _, _ = lock.TryPair(s, 1<<40) },
-				func() { _, _ = lock.PairIsFree(ctx, s, 2<<40) },
+				func() { _, _ = pair.Try(s, 1<<40) },
+				func() { _, _ = pair.IsFree(ctx, s, 2<<40) },
 				func() { _, _ = s.Valid(), s.Ended() },
 				func() { _, _, _ = s.PID(), s.Number(), s.InTransaction() },
 				func() { _, _, _ = s.Context(), s.TermContext(), s.IsStarted() },

@@ -54,7 +54,8 @@ func settings(name string, l lease.Lease) []Setting {
 
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-func keySetting(key int64) Setting { return Setting{"pgelector.key", strconv.FormatInt(key, 10)} }
+// KeySetting tells the statements of a transaction the key of the lock.
+func KeySetting(key int64) Setting { return Setting{"pgelector.key", strconv.FormatInt(key, 10)} }
 
 // FenceSettings are the settings that bound a fenced transaction.
 func FenceSettings(l lease.Lease) string {

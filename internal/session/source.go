@@ -196,7 +196,7 @@ func (from *Source) SettingsFor(key int64) string {
 	if !from.InTransaction() {
 		return Encode(from.Settings)
 	}
-	return Encode(append(slices.Clone(from.Settings), keySetting(key)))
+	return Encode(append(slices.Clone(from.Settings), KeySetting(key)))
 }
 
 // An Inside lends sessions that have their locks inside transactions.

@@ -9,8 +9,12 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/fenced"
 	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/pair"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/pooled"
+	"github.com/pgelector/pgelector/internal/queue"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -157,15 +161,15 @@ func (w *worker) connect() error {
 	}
 	w.now, w.largest = nil, largest{}
 	err := w.source.Retry(w.ctx, func() error {
-		s, err := w.source.OpenChecked(w.ctx)
+		s, err := queue.OpenChecked(w.ctx, w.source)
 		if err != nil {
 			return err
 		}
 		s.EvictBy(func() {
 			life := LifeKey(w.source.Name, s.PID())
-			w.source.Evict(s.PID(), life, life)
+			pooled.Evict(w.source.Pool(), s.PID(), life, life)
 		})
-		if err = lock.HoldPair(s, LifeKey(w.source.Name, s.PID()), session.ErrNameTaken); err != nil {
+		if err = pair.Hold(s, LifeKey(w.source.Name, s.PID()), pair.ErrNameTaken); err != nil {
 			s.Fail(err)
 			return err
 		}
@@ -254,7 +258,7 @@ func (w *worker) unblock(blocked []*request) {
 // terminateOverdue terminates overdue fenced transactions that block a request, or reports
 // once that it cannot.
 func (w *worker) terminateOverdue(r *request) {
-	prepared, err := lock.TerminateOverdue(context.Background(), w.now, r.Key, w.source.Lease)
+	prepared, err := fenced.TerminateOverdue(context.Background(), w.now, r.Key, w.source.Lease)
 	if err = cmp.Or(err, prepared); err != nil && !r.reported {
 		r.reported = true
 		w.source.Report(r.ctx, session.Campaigning, fmt.Errorf("%w (election %q)", err, r.Election))

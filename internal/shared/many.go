@@ -8,6 +8,7 @@ import (
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/pooled"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -70,7 +71,7 @@ func (w *worker) tryEach(keys []int64) (granted, offers map[int64]bool, err erro
 		switch {
 		case row.Outcome == "granted" && err != nil:
 			err = w.now.Lose(err) // first: a heartbeat may fail meanwhile, and not say why
-			w.source.Evict(row.Pid, row.Key, row.Key)
+			pooled.Evict(w.source.Pool(), row.Pid, row.Key, row.Key)
 			return granted, offers, err
 		case row.Outcome == "granted":
 			granted[row.Key] = true

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/db"
-	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/pair"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -85,6 +85,6 @@ func (w *worker) chooseLargest(requests []*request) {
 // isFree reports whether nobody holds the life lock. If the server cannot be asked, which
 // the next batch finds too, it reports false.
 func (w *worker) isFree(key int64) bool {
-	free, err := lock.PairIsFree(w.ctx, w.now, key)
+	free, err := pair.IsFree(w.ctx, w.now, key)
 	return err == nil && free
 }

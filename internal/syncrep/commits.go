@@ -11,8 +11,8 @@ import (
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/lease"
-	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/lockkey"
+	"github.com/pgelector/pgelector/internal/pair"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/session"
 )
@@ -67,7 +67,7 @@ func (c *commits) first(ctx context.Context) error {
 		return cmp.Or(err, late)
 	}
 	cancel()
-	if err := lock.HoldPair(c.of, c.key, pgerr.ErrNoAdvisoryLocks); err != nil {
+	if err := pair.Hold(c.of, c.key, pgerr.ErrNoAdvisoryLocks); err != nil {
 		return fmt.Errorf("elector: take the lock by which commits know their server: %w", pgerr.Explain(err))
 	}
 	ctx, cancel = within()

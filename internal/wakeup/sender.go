@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/pooled"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -61,7 +62,7 @@ func (s *Sender) add(payload string) (done <-chan struct{}) {
 
 func (s *Sender) sendAll() {
 	for n := s.take(); n != nil; n = s.take() {
-		_, _ = session.Ask(context.Background(), session.Writing(s.pool, s.timeout), (*db.Queries).Notify, db.NotifyParams{Channel: s.channel, Payloads: session.Encode(n.payloads)})
+		_, _ = session.Ask(context.Background(), pooled.Writing(s.pool, s.timeout), (*db.Queries).Notify, db.NotifyParams{Channel: s.channel, Payloads: session.Encode(n.payloads)})
 		close(n.done)
 	}
 }
