@@ -103,5 +103,5 @@ func scopeOf(s *session.Session, serverStarted string) string {
 	if s.InTransaction() {
 		return serverStarted
 	}
-	return strconv.FormatInt(s.Number(), 10)
+	return strconv.FormatInt(s.Backend.Number, 10)
 }

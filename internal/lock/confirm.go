@@ -64,7 +64,7 @@ func Verify(ctx context.Context, s *session.Session, key, epoch int64) (row db.C
 // transaction, has reached its server. In a failover one pool may lead to two, on which two backends may
 // have one process id.
 func checkServer(s *session.Session, transaction string) error {
-	if started, _ := s.Mark(); s.InTransaction() && !strings.HasSuffix(transaction, " "+started) {
+	if started, _ := s.Backend.Mark(); s.InTransaction() && !strings.HasSuffix(transaction, " "+started) {
 		return ErrTwoServers
 	}
 	return nil

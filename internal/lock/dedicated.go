@@ -62,7 +62,7 @@ func (d *Dedicated) Ask(ctx context.Context, s *session.Session, p db.TryLockPar
 	}
 	switch row.Outcome {
 	case "busy", "deputy", "offered", "standby", "granted":
-		s.SetPID(row.Pid)
+		s.Backend.SetPID(row.Pid)
 		return row, nil
 	}
 	return row, fmt.Errorf("%w: unknown answer %q", pgerr.ErrNoAdvisoryLocks, row.Outcome)

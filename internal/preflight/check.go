@@ -87,7 +87,7 @@ func (p *Part) checkPrimary(ctx context.Context, from *session.Source, s *sessio
 	case server.InRecovery:
 		return pgerr.ErrServerReadOnly
 	}
-	s.SetBackend(server.Pid, server.Started)
+	s.Backend.Set(server.Pid, server.Started)
 	from.ReachedPrimary()
 	return nil
 }
@@ -117,12 +117,12 @@ func (p *Part) checkPooler(ctx context.Context, from *session.Source, a, b *sess
 		switch {
 		case err != nil:
 			return pgerr.Explain(err)
-		case other.IsBackend(server.Pid, server.Started):
+		case other.Backend.Is(server.Pid, server.Started):
 			return fmt.Errorf("%w: two connections reached backend %d", pgerr.ErrSessionPooled, server.Pid)
-		case s.PID() != 0 && !s.IsBackend(server.Pid, server.Started):
+		case s.PID() != 0 && !s.Backend.Is(server.Pid, server.Started):
 			return fmt.Errorf("%w: one connection reached backend %d, then %d", pgerr.ErrSessionPooled, s.PID(), server.Pid)
 		}
-		s.SetBackend(server.Pid, server.Started)
+		s.Backend.Set(server.Pid, server.Started)
 	}
 	err := transaction.Try(ctx, b, from.Settings)
 	if pgerr.IsMixedUp(err) {

@@ -145,7 +145,7 @@ func compareTransactions(ctx context.Context, a, b *session.Session) error {
 	if err != nil {
 		return err
 	}
-	a.SetMark(own.Started, own.Mark) // which DescribeServer has set
+	a.Backend.SetMark(own.Started, own.Mark) // which DescribeServer has set
 	key := int64(rand.Uint64())
 	if _, err := pair.TryBy(ctx, a, a.Fresh(), key); err != nil {
 		return pgerr.Explain(err)

@@ -52,9 +52,9 @@ func Prepare(ctx context.Context, from *session.Source, s *session.Session, role
 	case row.InRecovery:
 		return pgerr.ErrServerReadOnly
 	case s.PID() == 0:
-		s.SetPID(row.Pid)
+		s.Backend.SetPID(row.Pid)
 	}
-	s.SetMark(row.Started, row.Mark)
+	s.Backend.SetMark(row.Started, row.Mark)
 	return s.CheckPID(row.Pid)
 }
 

@@ -32,7 +32,9 @@ const checkEvery = 10
 // connection is closed.
 func (s *Session) keep(beatParts func(Beat) error, onBeat func(Beat)) {
 	defer func() {
-		s.awaitHolds()
+		if !s.pin.IsBroken() {
+			s.life.awaitHolds(s.Proof.Lease.Drain)
+		}
 		s.Discard()
 		close(s.life.closed)
 	}()
@@ -45,7 +47,7 @@ func (s *Session) keep(beatParts func(Beat) error, onBeat func(Beat)) {
 		}
 		now := s.Proof.Now()
 		due := min(s.Proof.Lease.Heartbeat-s.Proof.SinceAnswered(), 2*s.Proof.Lease.Heartbeat-now.Since(heard))
-		if due > 0 && s.pause(min(due, s.Proof.Left(), lease.ClockCheckEvery), &asked) {
+		if due > 0 && s.life.pause(min(due, s.Proof.Left(), lease.ClockCheckEvery), &asked) {
 			if due > lease.ClockCheckEvery && s.life.ctx.Err() == nil {
 				if err := s.lookForLoss(); err != nil {
 					s.life.cancel(err)
@@ -73,19 +75,19 @@ func (s *Session) keep(beatParts func(Beat) error, onBeat func(Beat)) {
 
 // pause waits for d. It returns false as soon as the session is suspected to be lost, but
 // not within suspectEvery of the last time.
-func (s *Session) pause(d time.Duration, asked *time.Time) bool {
+func (l *life) pause(d time.Duration, asked *time.Time) bool {
 	end := time.After(d)
 	select {
 	case <-end:
 		return true
-	case <-s.life.ctx.Done():
+	case <-l.ctx.Done():
 		return true
-	case <-s.life.suspect:
+	case <-l.suspect:
 	}
 	select {
 	case <-end:
 		return true
-	case <-s.life.ctx.Done():
+	case <-l.ctx.Done():
 		return true
 	case <-time.After(time.Until(asked.Add(suspectEvery))):
 		*asked = time.Now()
@@ -100,8 +102,8 @@ func (s *Session) heartbeat() (rung bool, err error) {
 	switch {
 	case err != nil:
 		return false, s.causeOf(err)
-	case ping.Pid != s.on.pid:
-		return false, fmt.Errorf("%w: another backend answers (%d, not %d): %w", pgerr.ErrSessionLost, ping.Pid, s.on.pid, pgerr.ErrSessionPooled)
+	case ping.Pid != s.Backend.pid:
+		return false, fmt.Errorf("%w: another backend answers (%d, not %d): %w", pgerr.ErrSessionLost, ping.Pid, s.Backend.pid, pgerr.ErrSessionPooled)
 	case ping.InRecovery:
 		return false, fmt.Errorf("%w: the server was demoted: %w", pgerr.ErrSessionLost, pgerr.ErrServerReadOnly)
 	}
@@ -142,50 +144,23 @@ func (s *Session) Context() context.Context { return s.life.ctx }
 func (s *Session) TermContext() context.Context { return s.life.termCtx }
 
 // PID is the process id of the session's backend.
-func (s *Session) PID() int32 { return s.on.pid }
-
-// Number tells the session from others of this process.
-func (s *Session) Number() int64 { return s.on.number }
+func (s *Session) PID() int32 { return s.Backend.pid }
 
 // ServerStart is when the session's server started. The server is asked once.
 func (s *Session) ServerStart(ctx context.Context) (started string, err error) {
-	if started := s.on.started(); started != "" {
+	if started := s.Backend.started(); started != "" {
 		return started, nil
 	}
 	started, err = Ask0(ctx, s, (*db.Queries).ServerStart)
-	s.on.serverStarted.Store(&started)
+	s.Backend.serverStarted.Store(&started)
 	return started, err
 }
-
-// SetBackend records the backend that has answered, and when its server started.
-func (s *Session) SetBackend(pid int32, started string) {
-	s.on.pid = pid
-	s.on.serverStarted.Store(&started)
-}
-
-// IsBackend reports whether the session was last on that backend.
-func (s *Session) IsBackend(pid int32, started string) bool {
-	return s.on.pid == pid && s.on.started() == started
-}
-
-// SetPID records the backend that answered the first statement.
-func (s *Session) SetPID(pid int32) { s.on.pid = pid }
-
-// SetMark records when the session's server started, and the mark of its transaction, which only the
-// transaction itself shows.
-func (s *Session) SetMark(started, mark string) {
-	s.on.serverStarted.Store(&started)
-	s.on.mark = mark
-}
-
-// Mark is what SetMark has recorded.
-func (s *Session) Mark() (started, mark string) { return s.on.started(), s.on.mark }
 
 // CheckPID returns an error if another backend than the session's has answered. A transaction
 // checks that by its mark.
 func (s *Session) CheckPID(answered int32) error {
-	if answered != s.on.pid && !s.InTransaction() {
-		return fmt.Errorf("%w: backend %d was asked for the lock, then %d answered", pgerr.ErrSessionPooled, s.on.pid, answered)
+	if answered != s.Backend.pid && !s.InTransaction() {
+		return fmt.Errorf("%w: backend %d was asked for the lock, then %d answered", pgerr.ErrSessionPooled, s.Backend.pid, answered)
 	}
 	return nil
 }
@@ -230,17 +205,14 @@ func (s *Session) Hold() (release func()) {
 	return sync.OnceFunc(s.life.holds.Finish)
 }
 
-// awaitHolds waits until the connection may be closed. A connection that this session's own call has
-// found broken is not kept. Otherwise wait for the whole drain, even if DrainLeft says less: if only
-// our clock jumped, the server still honors the locks, and closing would free them early. If the lease
-// has run out, the server has ended the session, or does so by itself.
-func (s *Session) awaitHolds() {
-	if s.pin.IsBroken() {
-		return
-	}
-	s.life.holds.Close()
+// awaitHolds waits until the connection may be closed. Skip it if this connection is broken. Wait for the
+// whole drain, even if DrainLeft says less: if only our clock jumped, the server still honors the locks,
+// and closing would free them early. If the lease has run out, the server has ended the session, or does
+// so by itself.
+func (l *life) awaitHolds(drain time.Duration) {
+	l.holds.Close()
 	select {
-	case <-s.life.holds.Idle():
-	case <-time.After(s.Proof.Lease.Drain):
+	case <-l.holds.Idle():
+	case <-time.After(drain):
 	}
 }

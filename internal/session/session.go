@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/gate"
@@ -20,36 +21,21 @@ import (
 //
 // Until Start one goroutine owns the session, and it alone calls the methods, but for those of a
 // context: HeartbeatNow, Lose. From Start on any goroutine may make calls (Do, Ask, with s, Simple,
-// Trial, Aux or AuxThenVerify), try locks of two integers, and call Context, TermContext, Valid, Ended,
-// PID, Number, ServerStart, InTransaction, IsStarted, Hold, Go, EndTerms and Close. Then keep owns the
-// connection: nobody else calls GiveBack, Discard, BeginTransaction, RollBack, Anew, SetBackend, SetPID
-// or SetTransaction. EndTransaction and LetGo are for within a call.
+// Trial, Aux or AuxThenVerify), Stay, and call Context, TermContext, Valid, Ended, PID, ServerStart,
+// InTransaction, IsStarted, Owner, Timeout, Hold, Go, EndTerms and Close. Then keep owns the connection:
+// nobody else calls GiveBack, Discard, SetOwner, or what sets the backend. Pin, and what it returns, is
+// for within a call.
 type Session struct {
-	Proof *lease.Proof // that it lives
+	Proof   *lease.Proof // that it lives
+	Backend Backend
 
 	pin   *pin.Conn
 	life  *life
-	on    backend
 	owner Owner    // of the locks
 	kept  sync.Map // by the parts; see PerSession
 
 	onAbandonedCall func(error) // reports a driver call that does not return
 	evict           func()      // terminates the backend if the session was moved from it; may be nil
-}
-
-// A backend is the server process behind a session.
-type backend struct {
-	number        int64                  // of the session, in this process
-	pid           int32                  // of the backend that the first statement reached
-	serverStarted atomic.Pointer[string] // when its server started; nil or "" until a check or a request asks
-	mark          string                 // of the transaction that owns the locks; "" before a statement has told
-}
-
-func (b *backend) started() string {
-	if started := b.serverStarted.Load(); started != nil {
-		return *started
-	}
-	return ""
 }
 
 // A life is a session's, from the first call to its end: who ends it and why, who still needs its
@@ -97,7 +83,7 @@ func (s *Session) Prepare(ctx context.Context, statements ...string) error {
 // GiveBack returns the connection to the pool. It rolls a transaction back, and closes the
 // connection if that takes long.
 func (s *Session) GiveBack() {
-	s.ends()
+	s.life.ends()
 	ctx, cancel := context.WithTimeout(context.Background(), pin.CloseGrace)
 	defer cancel()
 	if s.owner.RollBack(ctx) != nil {
@@ -112,7 +98,7 @@ func (s *Session) GiveBack() {
 // Discard ends the session and closes its connection. If a driver call does not return,
 // the connection is closed when it does.
 func (s *Session) Discard() {
-	s.ends()
+	s.life.ends()
 	s.life.cancel(errClosed)
 	defer s.life.helpers.Wait()
 	defer s.owner.Drop(true)
@@ -122,18 +108,18 @@ func (s *Session) Discard() {
 	// In transaction scope nothing stays on the connection.
 	if !s.pin.Discard(s.InTransaction(), !errors.Is(context.Cause(s.life.ctx), errClosed)) {
 		s.onAbandonedCall(fmt.Errorf("elector: the driver does not return from a call on a connection that is given up (backend %d): "+
-			"it is left alone and closed when the driver returns: %w", s.on.pid, context.Cause(s.life.ctx)))
+			"it is left alone and closed when the driver returns: %w", s.Backend.pid, context.Cause(s.life.ctx)))
 	}
 }
 
 // AtEnd has end called before the connection is given back or closed.
 func (s *Session) AtEnd(end func()) { s.life.atEnd = append(s.life.atEnd, end) }
 
-func (s *Session) ends() {
-	for _, end := range s.life.atEnd {
+func (l *life) ends() {
+	for _, end := range l.atEnd {
 		end()
 	}
-	s.life.atEnd = nil
+	l.atEnd = nil
 }
 
 // Go runs beside the session what soon returns after its end. Discard waits for it.
@@ -141,3 +127,50 @@ func (s *Session) Go(run func()) { s.life.helpers.Go(run) }
 
 // IsStarted reports whether the session is kept alive.
 func (s *Session) IsStarted() bool { return s.life.started.Load() }
+
+// errClosed ends a session that its owner has closed.
+var errClosed = errors.New("elector: the session was closed")
+
+// CheckOutside returns an error if a statement has found the connection inside a
+// transaction of other code.
+func (s *Session) CheckOutside(inTransaction bool) error {
+	if !inTransaction || s.InTransaction() {
+		return nil
+	}
+	s.pin.Taint()
+	return pgerr.ErrOpenTransaction
+}
+
+// A timeout is returned for a call that takes longer than the validity.
+type timeout struct{ validity time.Duration }
+
+func (t timeout) Error() string { return fmt.Sprintf("%v within %v", pgerr.ErrNoAnswer, t.validity) }
+func (timeout) Unwrap() error   { return pgerr.ErrNoAnswer }
+
+// TimedOut reports whether err says that a call of a session that is not started has taken longer than
+// the validity.
+func TimedOut(err error) bool {
+	var t timeout
+	return errors.As(err, &t)
+}
+
+// Timeout is the cause of a context that ends a call which takes longer than the validity.
+func (s *Session) Timeout() error {
+	if s.IsStarted() { // there is a lease
+		return pgerr.ErrLeaseExpired
+	}
+	return timeout{s.Proof.Lease.Validity()}
+}
+
+// A PerSession is what a part keeps of each session, for as long as anybody has the session: what it
+// knows is needed by functions that are called at its end. The zero value is ready. It must not be copied.
+type PerSession[T any] struct{ _ byte } // not empty: its address is the key in Session.kept
+
+// Of returns what is kept of the session. Any goroutine may call it.
+func (p *PerSession[T]) Of(s *Session) *T {
+	of, ok := s.kept.Load(p)
+	if !ok {
+		of, _ = s.kept.LoadOrStore(p, new(T))
+	}
+	return of.(*T)
+}

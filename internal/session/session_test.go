@@ -214,12 +214,12 @@ func TestASessionIsKeptUntilItsLastHoldIsReleased(t *testing.T) {
 		start := time.Now()
 		time.AfterFunc(time.Second, first)
 		time.AfterFunc(1500*time.Millisecond, second)
-		s.awaitHolds()
+		s.life.awaitHolds(2 * time.Second)
 		if took := time.Since(start); took != 1500*time.Millisecond {
 			t.Errorf("kept for %v", took)
 		}
 		s.Hold()()
-		s.awaitHolds()
+		s.life.awaitHolds(2 * time.Second)
 		s.Hold()()
 	})
 }

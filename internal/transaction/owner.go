@@ -54,7 +54,7 @@ func (t *Transaction) ping(ctx context.Context) error {
 		return ErrOver
 	}
 	state, err := t.s.Pin().Show(ctx, db.PingTransaction)
-	if _, mark := t.s.Mark(); pgerr.State(err) == "42704" || err == nil && (state == "" || state != mark) {
+	if _, mark := t.s.Backend.Mark(); pgerr.State(err) == "42704" || err == nil && (state == "" || state != mark) {
 		err = ErrOver
 	}
 	return err
@@ -195,7 +195,7 @@ func (t *Transaction) Try(ctx context.Context, p db.TryLockParams) (db.TryLockRo
 	return session.Do(ctx, t.s, func(ctx context.Context, q *db.Queries) (db.TryLockRow, error) {
 		row, err := q.TryTransactionLock(ctx, db.TryTransactionLockParams{Key: p.Key, Settings: p.Settings, OfferHigh: p.OfferHigh, OfferLow: p.OfferLow,
 			Sit: p.Sit, SeatHigh: p.SeatHigh, SeatLow: p.SeatLow})
-		t.s.SetMark(row.Started, row.Mark)
+		t.s.Backend.SetMark(row.Started, row.Mark)
 		return db.TryLockRow{Outcome: row.Outcome, Seated: row.Seated, Pid: row.Pid}, err
 	})
 }

@@ -82,8 +82,8 @@ func own(s *session.Session, from *session.Source) *Transaction {
 
 // begin has the next calls made within a transaction, until RollBack.
 func (t *Transaction) begin(ctx context.Context) error {
-	started, _ := t.s.Mark()
-	t.s.SetMark(started, "")
+	started, _ := t.s.Backend.Mark()
+	t.s.Backend.SetMark(started, "")
 	t.released, t.forNow = false, false
 	return begin(ctx, t.s, db.RepeatableRead, db.ReadCommitted)
 }
