@@ -2,9 +2,7 @@
 package results
 
 import (
-	"encoding/json"
 	"math"
-	"os"
 	"slices"
 	"time"
 )
@@ -21,6 +19,7 @@ type Results struct {
 	Date      time.Time
 	Took      time.Duration
 	Quick     bool
+	Kept      []Kept // of earlier runs
 	Facts     []Fact
 	Systems   []System
 	Failovers []Failover
@@ -28,6 +27,12 @@ type Results struct {
 	Growth    []Growth
 	Shards    []Shards
 	InProcess []InProcess
+}
+
+// Kept says what is of an earlier run.
+type Kept struct {
+	What, Command string
+	Date          time.Time
 }
 
 // Fact is one line about the machine.
@@ -120,25 +125,6 @@ func (r *Results) Call(name string) float64 {
 		}
 	}
 	return math.NaN()
-}
-
-// Load reads a file that Save has written.
-func Load(file string) (*Results, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	r := &Results{}
-	return r, json.Unmarshal(text, r)
-}
-
-// Save writes r as JSON.
-func (r *Results) Save(file string) error {
-	text, err := json.MarshalIndent(r, "", " ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
 // Stats summarizes samples.
