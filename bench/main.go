@@ -43,7 +43,8 @@ func run() error {
 	again := flag.Bool("again", false, "measure nothing: write RESULTS.md and the plots from results.json")
 	keep := flag.Bool("keep", false, "keep what this run does not measure from results.json")
 	flag.StringVar(&plan.Only, "only", "", "measure only systems whose name contains this")
-	flag.StringVar(&plan.Parts, "parts", "failover,restart,rest,growth,shards,inprocess,built", "what to measure")
+	flag.StringVar(&plan.Parts, "parts", "failover,restart,rest,growth,shards,inprocess,built", "what to measure; mistakes is not among them")
+	flag.Float64Var(&plan.Minutes, "minutes", 15, "count the mistakes of each system under each strain for that long")
 	flag.Parse()
 	if *again {
 		return report.Again(*dir)

@@ -31,6 +31,7 @@ func Write(dir string, r *results.Results) error {
 	p.growth()
 	p.shards()
 	p.inProcess()
+	p.mistakes()
 	p.purposes()
 	p.method()
 	return os.WriteFile(filepath.Join(dir, "RESULTS.md"), []byte(p.text.String()), 0o644)

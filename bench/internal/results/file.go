@@ -74,6 +74,8 @@ func (r *Results) Keep(before *Results) {
 	keep("growth", add(&r.Growth, before.Growth, func(Growth) string { return "" }, func(g Growth) bool { return known(g.System) }))
 	keep("shards", add(&r.Shards, before.Shards, func(Shards) string { return "" }, func(Shards) bool { return true }))
 	keep("calls", add(&r.InProcess, before.InProcess, func(InProcess) string { return "" }, func(InProcess) bool { return true }))
+	keep("mistakes", add(&r.Mistakes, before.Mistakes, func(m Mistakes) [2]string { return [2]string{m.System, m.Strain} },
+		func(m Mistakes) bool { return known(m.System) }))
 	if what != nil {
 		r.Kept = append(before.Kept, Kept{strings.Join(what, ", "), before.Command, before.Date})
 	}

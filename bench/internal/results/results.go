@@ -27,6 +27,7 @@ type Results struct {
 	Growth    []Growth
 	Shards    []Shards
 	InProcess []InProcess
+	Mistakes  []Mistakes
 }
 
 // Kept says what is of an earlier run.
@@ -100,6 +101,15 @@ type InProcess struct {
 	BytesOp     int64
 	Repetitions int
 	Server      bool
+}
+
+// Mistakes counts the terms that leaders have lost although neither server nor network had a fault.
+type Mistakes struct {
+	System, Strain string
+	Leaders        int     // each in a process of its own
+	Hours          float64 // of all leaders together
+	Lost           int
+	Error          string
 }
 
 // Total returns a cost of all processes together.
