@@ -162,9 +162,9 @@ func (c *campaign) acquire(ctx context.Context, last bool) lock.Attempt {
 	if !c.terms.Begin(gate.Always) {
 		return lock.Attempt{Err: context.Cause(c.closing)}
 	}
-	got := c.past.watch(c.wakeUps, func(w lock.Waker) lock.Attempt {
-		return c.acquirer.Acquire(ctx, lock.Try{Last: c.standing, Woken: w, Once: last})
-	})
+	began := time.Now()
+	got := c.acquirer.Acquire(ctx, lock.Try{Last: c.standing, Woken: &pauses{Waker: c.wakeUps, led: &c.past.led}, Once: last})
+	c.past.tried(began, got)
 	if got.Lock == nil {
 		c.terms.Finish()
 	}

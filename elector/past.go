@@ -21,14 +21,11 @@ type past struct {
 	}
 }
 
-// watch makes an attempt, and notes when it last found the lock busy.
-func (p *past) watch(w lock.Waker, acquire func(lock.Waker) lock.Attempt) lock.Attempt {
-	began := time.Now()
-	got := acquire(&pauses{Waker: w, led: &p.led})
+// tried notes that an attempt that began then has found the lock busy, if it has.
+func (p *past) tried(began time.Time, got lock.Attempt) {
 	if got.Outcome == lock.Busy && p.led.Before(began) { // it asked once, after it began
 		p.led = began
 	}
-	return got
 }
 
 // pauses notes when a deputy pauses between two looks at the lock, which was busy then: its attempt

@@ -33,20 +33,22 @@ type Tx struct {
 // to begin one.
 func Begin(ctx context.Context, s *session.Session, pool *sql.DB, opts *sql.TxOptions) (*Tx, error) {
 	return backoff.AwaitOr(ctx, func(ctx context.Context) (tx *Tx, err error) {
-		err = session.OnNextIdle(pool, func() (again bool, err error) {
+		for next := session.NextIdle(pool); ; {
 			tx = &Tx{session: s, pool: pool, within: s.TermContext()}
 			if tx.conn, err = pool.Conn(ctx); err != nil {
 				tx.Suspect(ctx, err)
-				return false, err
+				return tx, err
 			}
-			if tx.Tx, err = tx.conn.BeginTx(ctx, opts); err != nil {
-				tx.Suspect(ctx, err)
-				again = tx.isSpoilt(err)
-				_ = tx.conn.Close()
+			if tx.Tx, err = tx.conn.BeginTx(ctx, opts); err == nil {
+				return tx, nil
 			}
-			return again, err
-		})
-		return tx, err
+			tx.Suspect(ctx, err)
+			spoilt := tx.isSpoilt(err)
+			_ = tx.conn.Close()
+			if !spoilt || !next.More() {
+				return tx, err
+			}
+		}
 	}, (*Tx).end)
 }
 

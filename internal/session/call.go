@@ -56,12 +56,12 @@ func DoOr[T any](ctx context.Context, by Caller, call func(context.Context, *db.
 
 // Ask is Do for one statement with an argument.
 func Ask[A, T any](ctx context.Context, by Caller, statement func(*db.Queries, context.Context, A) (T, error), argument A) (T, error) {
-	return Do(ctx, by, func(ctx context.Context, q *db.Queries) (T, error) { return statement(q, ctx, argument) })
+	return DoOr(ctx, by, func(ctx context.Context, q *db.Queries) (T, error) { return statement(q, ctx, argument) }, func(T) {})
 }
 
 // Ask0 is Do for one statement without an argument.
 func Ask0[T any](ctx context.Context, by Caller, statement func(*db.Queries, context.Context) (T, error)) (T, error) {
-	return Do(ctx, by, func(ctx context.Context, q *db.Queries) (T, error) { return statement(q, ctx) })
+	return DoOr(ctx, by, func(ctx context.Context, q *db.Queries) (T, error) { return statement(q, ctx) }, func(T) {})
 }
 
 // Call makes a call on the session. It waits for the answer until ctx ends, or the session does, or
@@ -85,13 +85,11 @@ func (s *Session) Simple() Caller {
 	})
 }
 
-// Fresh makes calls on a connection that holds nothing: each may take the whole validity, however
-// long those before it took.
+// Fresh makes one call, at once, on a connection that holds nothing: it may take the whole validity,
+// however long those before it took.
 func (s *Session) Fresh() Caller {
-	return CallerFunc(func(ctx context.Context, call pin.Call, late func()) (bool, error) {
-		s.Proof.Renew(s.Proof.Now())
-		return s.Call(ctx, call, late)
-	})
+	s.Proof.Renew(s.Proof.Now())
+	return s
 }
 
 // call makes a call. Its success proves that the session lives if it asks the server in any case.

@@ -142,8 +142,8 @@ func (from *Source) Invalidate() { from.checked = false }
 // that is no reason to wait. After an error the server is checked again, because it may be
 // another one by then, unless ctx was cancelled or a transaction was left open.
 func (from *Source) Retry(ctx context.Context, try func() error) error {
-	return OnNextIdle(from.pool, func() (again bool, err error) {
-		err = from.check(ctx)
+	for next := NextIdle(from.pool); ; {
+		err := from.check(ctx)
 		if err == nil {
 			err = try()
 			from.SuspectMove(err)
@@ -153,18 +153,22 @@ func (from *Source) Retry(ctx context.Context, try func() error) error {
 			Suspect(from.pool)
 		}
 		dead := pgerr.MaybeBroken(err) && !errors.Is(err, pgerr.ErrSessionPooled) || errors.Is(err, pgerr.ErrOpenTransaction)
-		return dead || errors.Is(err, pgerr.ErrOldPrimary), err
-	})
-}
-
-// OnNextIdle calls try, and again while it says that the connection was of no use: with the next one of
-// the pool, at most once for each that was idle.
-func OnNextIdle(pool *sql.DB, try func() (again bool, err error)) error {
-	for idle := pool.Stats().Idle; ; idle-- {
-		if again, err := try(); !again || idle <= 0 {
+		if again := dead || errors.Is(err, pgerr.ErrOldPrimary); !again || !next.More() {
 			return err
 		}
 	}
+}
+
+// Idle counts the connections that a pool had idle, of which each may be of no use.
+type Idle struct{ left int }
+
+// NextIdle counts the idle connections of the pool.
+func NextIdle(pool *sql.DB) *Idle { return &Idle{pool.Stats().Idle} }
+
+// More reports whether to try again, with the next connection of the pool: once for each that was idle.
+func (i *Idle) More() bool {
+	i.left--
+	return i.left >= 0
 }
 
 // Start begins the life of a session that holds a lock, or will ask for some. It is kept
@@ -269,11 +273,16 @@ func (from *Source) lent(ctx context.Context, s *Session) error {
 // check has the parts check the server, before the first attempt and again after a failure.
 func (from *Source) check(ctx context.Context) error {
 	err := CheckPoolSize(from.pool, from.Pins)
-	if err == nil && !from.checked {
-		err = from.Parts.each(func(p Part) error { return p.Check(ctx, from) })
-		from.checked = err == nil
+	if err != nil || from.checked {
+		return err
 	}
-	return err
+	for _, part := range from.Parts {
+		if err := part.Check(ctx, from); err != nil {
+			return err
+		}
+	}
+	from.checked = true
+	return nil
 }
 
 // Parts are called in their order.

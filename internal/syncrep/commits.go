@@ -163,10 +163,11 @@ func (c *commits) connected(ctx context.Context) error {
 	if c.conn != nil {
 		return nil
 	}
-	return session.OnNextIdle(c.source.Pool(), func() (again bool, err error) {
-		err = c.connect(ctx)
-		return errors.Is(err, pgerr.ErrOpenTransaction), err
-	})
+	for next := session.NextIdle(c.source.Pool()); ; {
+		if err := c.connect(ctx); !errors.Is(err, pgerr.ErrOpenTransaction) || !next.More() {
+			return err
+		}
+	}
 }
 
 // connect takes a connection whose commits wait for the standbys, whatever the role's
