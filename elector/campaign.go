@@ -1,7 +1,6 @@
 package elector
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/gate"
-	"github.com/pgelector/pgelector/internal/holder"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/wakeup"
@@ -86,7 +84,7 @@ func (c *campaign) attempt(ctx context.Context, last bool) result {
 		return result{over: true, term: c.elected(ctx, got.Lock, event)}
 	case got.Outcome == lock.Busy:
 		event.Outcome, event.Deputy = hooks.Busy, got.Keeps
-		c.standing, c.outage, r.pause = lock.Followed, outage{}, got.Next
+		c.lastRole, c.outage, r.pause = lock.Followed, outage{}, got.Next
 		c.reportBlocker(ctx, got.Holder)
 		if c.attempts == 1 {
 			r.pause = backoff.Spread(r.pause)
@@ -114,25 +112,6 @@ func (c *campaign) attempt(ctx context.Context, last bool) result {
 	}
 	c.announcer.announce(c.announcer.campaign(ctx, event))
 	return r
-}
-
-const askWhoEvery = time.Minute // how often a campaign asks who holds a busy lock
-
-// reportBlocker reports who keeps the lock from all candidates, if somebody does that twice in a
-// row: others share a lock for an instant to see whether it is free. A shared session may have
-// thousands of elections: there it asks only if a hook looks for the leader, and sees none.
-func (c *campaign) reportBlocker(ctx context.Context, seen lock.Holder) {
-	due := c.blocker != "" || time.Since(cmp.Or(c.askedWho, c.began)) >= askWhoEvery
-	if !due || seen.PID != 0 || c.shared && !c.announcer.seesLeader() {
-		return
-	}
-	c.askedWho = time.Now()
-	holder, _, _ := holder.Of(ctx, c.pool, c.key, c.lease.Heartbeat) // one that is to try often has no more time
-	if holder.Blocks != "" && holder.Blocks == c.blocker {
-		c.report(ctx, hooks.Failure{Op: hooks.OpCampaign, Err: noLeader(holder)})
-		holder.Blocks = ""
-	}
-	c.blocker = holder.Blocks
 }
 
 // ended is the result of a campaign that was ended from outside.
@@ -163,7 +142,7 @@ func (c *campaign) acquire(ctx context.Context, last bool) lock.Attempt {
 		return lock.Attempt{Err: context.Cause(c.closing)}
 	}
 	began := time.Now()
-	got := c.acquirer.Acquire(ctx, lock.Try{Last: c.standing, Woken: &pauses{Waker: c.wakeUps, led: &c.past.led}, Once: last})
+	got := c.acquirer.Acquire(ctx, lock.Try{Last: c.lastRole, Woken: &pauses{Waker: c.wakeUps, led: &c.past.led}, Once: last})
 	c.past.tried(began, got)
 	if got.Lock == nil {
 		c.terms.Finish()
@@ -174,7 +153,7 @@ func (c *campaign) acquire(ctx context.Context, last bool) lock.Attempt {
 // elected begins the term. The hooks run beside it.
 func (c *campaign) elected(ctx context.Context, l *lock.Lock, event hooks.Campaign) *Term {
 	a := c.announcer
-	c.standing = lock.Led
+	c.lastRole = lock.Led
 	elected := c.ledBefore(time.Now()) // the rest is known once the term has begun
 	t := newTerm(ctx, c.candidate, l, c.unclaim)
 	c.onTerm(t)
@@ -188,14 +167,14 @@ func (c *campaign) elected(ctx context.Context, l *lock.Lock, event hooks.Campai
 	elected.Token, elected.At, elected.Campaigned, elected.Deadline = l.Token(), t.electedAt, t.electedAt.Sub(c.began), t.Deadline()
 	elected.InTransaction, elected.NotListening = l.Session.InTransaction(), c.source.ListensForLoss()
 	onElected := a.elected(t.ctx, elected, func(err error) { t.end(hooks.LeadFailed, pgerr.Wrap(ErrLeadFailed, err)) })
-	t.untold.Store(t.work.Begin(gate.Always))
+	t.onElectedPending.Store(t.work.Begin(gate.Always))
 	a.post(func() {
-		if l.Session.Ended() == nil && t.untold.Swap(false) { // else the process, or an earlier hook, took longer than the session lived
+		if l.Session.EndIfExpired() == nil && t.onElectedPending.Swap(false) { // else the process, or an earlier hook, took longer than the session lived
 			defer t.work.Finish()
 			onElected()
 		}
 	})
-	go t.keep() // after the campaign's last look at what the term sees
+	go t.stepDown() // after the campaign's last look at what the term sees
 	return t
 }
 
@@ -213,7 +192,7 @@ func (c *campaign) failed(ctx context.Context, a lock.Attempt, took time.Duratio
 	if counts || r.over {
 		c.announcer.announce(c.announcer.failure(ctx, hooks.Failure{Op: hooks.OpCampaign, Err: r.err, Attempt: c.outage.counted, Permanent: r.over, Once: last}))
 	}
-	if c.standing != lock.Unknown {
+	if c.lastRole != lock.Unknown {
 		r.pause = c.outage.shorten(wait, c.backoff, a.Next, took)
 	}
 	return r
@@ -229,21 +208,6 @@ func (c *campaign) waitsForPrimary(err error) bool {
 		c.readOnlySince = time.Now()
 	}
 	return time.Since(c.readOnlySince) < c.readOnlyTimeout
-}
-
-// awaitHealth waits until the candidate is healthy or ctx ends. It keeps no session
-// meanwhile, and looks once per retry interval for who leads.
-func (c *campaign) awaitHealth(ctx context.Context) {
-	for c.monitor.healthy().Err() != nil {
-		c.standBack(ctx)
-		select {
-		case <-c.monitor.recovered():
-		case <-time.After(backoff.Jitter(c.retryEvery())):
-			c.look(ctx)
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // An outage is a campaign's failed attempts in a row. While a server is away that the

@@ -36,12 +36,12 @@ type candidate struct {
 
 	// Touched by the campaign, and by its term, alone.
 	acquirer lock.Acquirer
-	standing lock.Standing
+	lastRole lock.Standing
 	wakeUps  *wakeup.Calls // nil without a notifier
 	past     past          // who led before
 	token    int64         // the largest of its terms
 
-	last atomic.Pointer[sighting] // for LastLeader
+	last atomic.Pointer[leaderSeen] // for LastLeader
 }
 
 func newCandidate(pool *sql.DB, election string, c config) *candidate {
@@ -94,8 +94,8 @@ func (n *candidate) look(ctx context.Context) {
 // nobody leads.
 var nobody lock.Holder
 
-// A sighting is a leader, and when it last was known to lead.
-type sighting struct {
+// A leaderSeen is a leader, and when it last was known to lead.
+type leaderSeen struct {
 	candidateID string
 	at          time.Time
 }
@@ -104,7 +104,7 @@ type sighting struct {
 func (n *candidate) sees(candidateID string, at time.Time) {
 	for {
 		before := n.last.Load()
-		if before != nil && at.Before(before.at) || n.last.CompareAndSwap(before, &sighting{candidateID, at}) {
+		if before != nil && at.Before(before.at) || n.last.CompareAndSwap(before, &leaderSeen{candidateID, at}) {
 			return
 		}
 	}

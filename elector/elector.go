@@ -162,7 +162,7 @@ func (e *Elector) serve(caller, ctx context.Context, t *Term, lead func(ctx cont
 	defer func() { <-t.done }()
 	defer t.end(hooks.LeadFailed, fmt.Errorf("%w: it panicked", ErrLeadFailed)) // if nothing has ended it before
 	err = t.doWork(lead)
-	_ = t.over() // which lead may have been the first to see
+	_ = t.endIfOver() // which lead may have been the first to see
 	if caller.Err() != nil || e.closing.Err() != nil {
 		<-ctx.Done()
 	}

@@ -58,7 +58,7 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 	if err := fenced.Fence(txCtx, t.lock, tx, t.places); err != nil {
 		return failed(err)
 	}
-	if t.over() != nil { // the answer may have been read late
+	if t.endIfOver() != nil { // the answer may have been read late
 		return failed(nil)
 	}
 	if err = fn(tx.Tx); err != nil {

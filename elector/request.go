@@ -244,7 +244,7 @@ func (t *Term) transferOnRequest(stands context.Context, r inbox.Request, cause 
 	defer t.requested.Unlock()
 	absent := t.transfer(stands, r.Application, hooks.Requested, cause)
 	switch {
-	case t.over() != nil:
+	case t.endIfOver() != nil:
 		t.tellEnded(stands, r)
 	case stands.Err() == nil:
 		t.reportRequest(fmt.Errorf("%w, and the term goes on: %w: %s", ErrNoSuccessor, absent, describe(r, true)))

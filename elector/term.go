@@ -17,14 +17,14 @@ import (
 // be called from any goroutine, also after the term has ended.
 type Term struct {
 	*candidate
-	lock      *lock.Lock
-	electedAt time.Time
-	ctx       context.Context
-	healthy   context.Context // done when the candidate is not
-	work      *gate.Gate
-	untold    atomic.Bool // OnElected waits for the hooks before it, which is work
-	unclaim   func()      // for a term of Campaign's or TryCampaign's caller; nil for one of Run
-	returned  func()      // that caller's work has returned, as far as can be known
+	lock             *lock.Lock
+	electedAt        time.Time
+	ctx              context.Context
+	healthy          context.Context // done when the candidate is not
+	work             *gate.Gate
+	onElectedPending atomic.Bool // OnElected waits for the hooks before it, which is work
+	unclaim          func()      // for a term of Campaign's or TryCampaign's caller; nil for one of Run
+	returned         func()      // that caller's work has returned, as far as can be known
 
 	mu     sync.Mutex              // makes the first ending the only one
 	cancel context.CancelCauseFunc // called by endFor alone
@@ -121,23 +121,23 @@ func (t *Term) check() {
 // goes on, as it does if the server cancels the question (SQLSTATE 57014).
 func (t *Term) Verify(ctx context.Context) error {
 	var err error
-	if t.over() == nil {
+	if t.endIfOver() == nil {
 		err = t.lock.Verify(ctx)
 	}
-	if err != nil || t.over() != nil { // resigned, say: the work still needs the session to wind down
+	if err != nil || t.endIfOver() != nil { // resigned, say: the work still needs the session to wind down
 		return t.because(ctx, "verify the term", err)
 	}
 	return nil
 }
 
-// over returns nil if the term goes on. If it is over, it ends by this call, unless it has
+// endIfOver returns nil if the term goes on. If it is over, it ends by this call, unless it has
 // ended: the process may have stood still, so that no timer or goroutine has noticed yet.
-func (t *Term) over() error {
+func (t *Term) endIfOver() error {
 	for !t.Valid() {
 		if t.ctx.Err() != nil {
 			return fmt.Errorf("%w: the term has ended: %w", ErrNotLeader, context.Cause(t.ctx))
 		}
-		if lost := t.lock.Session.Ended(); lost != nil {
+		if lost := t.lock.Session.EndIfExpired(); lost != nil {
 			t.end(reasonOf(lost), lost)
 		} else if t.closing.Err() != nil {
 			t.end(hooks.Shutdown, context.Cause(t.closing))
@@ -197,7 +197,7 @@ func (t *Term) end(reason hooks.Reason, cause error) bool { return t.endFor(nil,
 // endFor is end with an offer, which may be nil: then the lock goes to whoever gets it. A session that has ended has ended
 // the term, also if that was not noticed yet.
 func (t *Term) endFor(offer *handover.Transfer, reason hooks.Reason, cause error) bool {
-	ended := t.lock.Session.Ended()
+	ended := t.lock.Session.EndIfExpired()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -212,9 +212,9 @@ func (t *Term) endFor(offer *handover.Transfer, reason hooks.Reason, cause error
 	return true
 }
 
-// keep steps down when the term ends. The order is the promise: the work returns, then
+// stepDown gives the term up when it ends. The order is the promise: the work returns, then
 // OnDemoted, then the lock is released.
-func (t *Term) keep() {
+func (t *Term) stepDown() {
 	t.notify(t.ctx, 0, eventLed)
 	<-t.ctx.Done()
 	at, late := time.Now(), t.lock.Session.Proof.Overdue()

@@ -47,7 +47,7 @@ func (t *Term) TransferTo(ctx context.Context, successor string) error {
 		return fmt.Errorf("%w: %w", ErrNoSuccessor, err)
 	}
 	absent := t.transfer(ctx, successor, hooks.Resigned, ErrResigned)
-	if absent != nil && t.over() == nil {
+	if absent != nil && t.endIfOver() == nil {
 		return fmt.Errorf("%w, and the term goes on: %q: %w", ErrNoSuccessor, successor, absent)
 	}
 	err := t.Resign(ctx)

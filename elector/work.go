@@ -39,7 +39,7 @@ func (t *Term) awaitWork() {
 		case <-lost:
 		}
 	}
-	if t.untold.Swap(false) { // OnElected is not called any more
+	if t.onElectedPending.Swap(false) { // OnElected is not called any more
 		t.work.Finish()
 	}
 	left := max(t.lock.Session.Proof.DrainLeft(), instant)
@@ -69,7 +69,7 @@ func (t *Term) overrun(since time.Time, meanwhile string) func() {
 // must follow; else the term has ended.
 func (t *Term) begin() bool {
 	for !t.work.Begin(t.Valid) {
-		if t.over() != nil { // now that the work does not count
+		if t.endIfOver() != nil { // now that the work does not count
 			return false
 		}
 	}
@@ -79,7 +79,7 @@ func (t *Term) begin() bool {
 // handOut reports whether Campaign or TryCampaign may return the term. If not, because the
 // process has stood still since the grant, it waits for the end of the term.
 func (t *Term) handOut() bool {
-	if t.lock.Session.Ended() == nil {
+	if t.lock.Session.EndIfExpired() == nil {
 		return true
 	}
 	t.returned()
@@ -100,7 +100,7 @@ func (t *Term) doWork(lead func(ctx context.Context, term *Term) error) error {
 // term comes first, because the caller's ctx may have ended with the term. The error wraps ErrNotLeader and the term's
 // cause if the term has ended; ctx.Err() and the cause of ctx if ctx has ended by itself; and err, which may be nil.
 func (t *Term) because(ctx context.Context, doing string, err error) error {
-	over := t.over()
+	over := t.endIfOver()
 	if ctx.Err() != nil && !errors.Is(over, context.Cause(ctx)) {
 		err = wrap(ended(ctx, doing), err)
 	}

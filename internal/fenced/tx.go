@@ -76,7 +76,7 @@ func (tx *Tx) Suspect(ctx context.Context, err error) {
 	}
 }
 
-// raiseSuspicion is for the term's session, and for those that share the pool with the
+// HeartbeatNow asks for a heartbeat of the term's session, and for those that share the pool with the
 // transaction.
 func (tx *Tx) HeartbeatNow() {
 	tx.session.HeartbeatNow()

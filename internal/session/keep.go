@@ -127,9 +127,9 @@ func (s *Session) causeOf(err error) error {
 // Valid reports whether the lock can still be relied on, by the clocks at the time of the call.
 func (s *Session) Valid() bool { return s.Proof.Left() > 0 && s.life.ctx.Err() == nil }
 
-// Ended returns why the session has ended, nil if it has not. A session whose validity has
+// EndIfExpired returns why the session has ended, nil if it has not. A session whose validity has
 // run out ends by this call, as after a pause of the process that no timer has noticed yet.
-func (s *Session) Ended() error {
+func (s *Session) EndIfExpired() error {
 	if s.Proof.Left() <= 0 {
 		s.life.cancel(s.Proof.Expiry())
 	}

@@ -39,7 +39,7 @@ func TestAnyGoroutineMayUseASessionThatIsStarted(t *testing.T) {
 				func() { _, _ = s.ServerStart(ctx) },
 				func() { _, _ = pair.Try(s, 1<<40) },
 				func() { _, _ = pair.IsFree(ctx, s, 2<<40) },
-				func() { _, _ = s.Valid(), s.Ended() },
+				func() { _, _ = s.Valid(), s.EndIfExpired() },
 				func() { _, _ = s.Owner(), s.Timeout() },
 				func() { _, _, _ = s.PID(), s.Backend.Number, s.InTransaction() },
 				func() { _, _, _ = s.Context(), s.TermContext(), s.IsStarted() },
@@ -58,7 +58,7 @@ func TestAnyGoroutineMayUseASessionThatIsStarted(t *testing.T) {
 				}
 			}
 			all.Wait()
-			if err := s.Ended(); err != nil {
+			if err := s.EndIfExpired(); err != nil {
 				t.Errorf("it has ended: %v", err)
 			}
 			for range 4 {

@@ -30,8 +30,8 @@ type worker struct {
 	away time.Time // since when the server cannot be asked; zero if it can
 	led  bool      // whether a lock of this session was held when that began
 
-	largest largest
-	barred  time.Time // when the first of those that wait at a barrier was last tried
+	watched        watched
+	barrierTriedAt time.Time // when the first of those that wait at a barrier was last tried
 }
 
 func (s *Shared) startWorker() { go (&worker{Shared: s}).work() }
@@ -44,7 +44,7 @@ func (w *worker) work() {
 		case <-w.ctx.Done():
 		case <-w.hurried:
 			if backoff.Sleep(w.ctx, batchWindow) {
-				w.serve((*request).hurries)
+				w.serve((*request).isUrgent)
 			}
 			if w.isQuick() {
 				due.Reset(w.pause())
@@ -78,7 +78,7 @@ func (w *worker) barrier() <-chan time.Time {
 	if !slices.ContainsFunc(w.requests, (*request).isAtBarrier) {
 		return nil
 	}
-	return time.After(time.Until(w.barred.Add(atBarrier)))
+	return time.After(time.Until(w.barrierTriedAt.Add(atBarrier)))
 }
 
 // collect takes the requests to be served now, and all whose campaign was cancelled.
@@ -159,7 +159,7 @@ func (w *worker) connect() error {
 		w.now.Close()         // its connections are in the pool's number
 		w.source.Invalidate() // it may be another one now
 	}
-	w.now, w.largest = nil, largest{}
+	w.now, w.watched = nil, watched{}
 	err := w.source.Retry(w.ctx, func() error {
 		s, err := queue.OpenChecked(w.ctx, w.source)
 		if err != nil {
@@ -270,10 +270,10 @@ func (w *worker) requeue(blocked []*request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, r := range blocked {
-		r.hurry = false
+		r.urgent = false
 	}
 	if !slices.ContainsFunc(w.requests, (*request).isAtBarrier) {
-		w.barred = time.Now()
+		w.barrierTriedAt = time.Now()
 	}
 	w.requests = append(w.requests, blocked...)
 }

@@ -40,7 +40,7 @@ func New(ctx context.Context, source *session.Source, retry, look time.Duration,
 	return &Shared{source: source, retry: retry, look: look, epoch: epoch, offer: offer, ctx: ctx, taking: make(chan struct{}, 1), hurried: make(chan struct{}, 1), worked: make(chan struct{})}
 }
 
-// lock.Acquirer makes an acquirer of another lock on the session. No two may have the same key:
+// Acquirer makes an acquirer of another lock on the session. No two may have the same key:
 // the server would grant the lock to both. own is for a lock that another leader
 // transfers, which needs a session of its own: succeed takes it there.
 func (s *Shared) Acquirer(own *lock.Dedicated, succeed lock.Succeed) lock.Acquirer {
@@ -72,7 +72,7 @@ type sharing struct {
 }
 
 func (h *sharing) Acquire(ctx context.Context, t lock.Try) lock.Attempt {
-	r := &request{Config: h.Config, ctx: ctx, hurry: !h.again, led: t.Last == lock.Led, reply: make(chan reply)}
+	r := &request{Config: h.Config, ctx: ctx, urgent: !h.again, led: t.Last == lock.Led, reply: make(chan reply)}
 	h.again = true
 	if err := h.shared.add(r); err != nil {
 		return lock.Attempt{Err: err}
@@ -134,16 +134,16 @@ func (h *sharing) Close() { h.again = false }
 // A request is one attempt that waits for the next batch.
 type request struct {
 	lock.Config
-	ctx   context.Context
-	hurry bool             // do not wait for the next interval
-	led   bool             // this candidate was the last leader
-	held  *session.Session // holds the lock, which waits at its barrier
-	reply chan reply
+	ctx    context.Context
+	urgent bool             // do not wait for the next interval
+	led    bool             // this candidate was the last leader
+	held   *session.Session // holds the lock, which waits at its barrier
+	reply  chan reply
 
 	reported bool // that the transactions it waits for cannot be terminated
 }
 
-func (r *request) hurries() bool     { return r.hurry }
+func (r *request) isUrgent() bool    { return r.urgent }
 func (r *request) isAtBarrier() bool { return r.held != nil }
 func (r *request) wasLed() bool      { return r.led }
 func (r *request) any() bool         { return true }
@@ -194,7 +194,7 @@ func (s *Shared) add(r *request) error {
 		s.working = true
 		s.startWorker()
 	}
-	if r.hurry {
+	if r.urgent {
 		s.wake()
 	}
 	return nil
@@ -205,7 +205,7 @@ func (s *Shared) hurry(r *request) (inTime bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if inTime = slices.Contains(s.requests, r); inTime {
-		r.hurry = true
+		r.urgent = true
 		s.wake()
 	}
 	return inTime

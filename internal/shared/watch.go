@@ -18,8 +18,8 @@ const (
 	repeatFor   = 3 // batches after the end, because the server frees thousands of locks one by one
 )
 
-// largest is the session that holds most of the locks that this one asks for.
-type largest struct {
+// watched is the session that holds most of the locks that this one asks for.
+type watched struct {
 	key     int64     // of its life lock; 0 if there is none to look at
 	chosen  time.Time // last
 	looked  time.Time // last
@@ -28,10 +28,10 @@ type largest struct {
 
 // looks is when to look again; never, if there is nothing to look at.
 func (w *worker) looks() <-chan time.Time {
-	if w.largest.key == 0 && w.largest.repeats == 0 {
+	if w.watched.key == 0 && w.watched.repeats == 0 {
 		return nil
 	}
-	return time.After(time.Until(w.largest.looked.Add(w.look)))
+	return time.After(time.Until(w.watched.looked.Add(w.look)))
 }
 
 // isAsked reports whether any campaign waits for a batch.
@@ -43,7 +43,7 @@ func (w *worker) isAsked() bool {
 
 // lookAtLargest makes a batch if the session that held most locks has ended.
 func (w *worker) lookAtLargest() {
-	l := &w.largest
+	l := &w.watched
 	l.looked = time.Now()
 	switch {
 	case !w.isAsked():
@@ -51,7 +51,7 @@ func (w *worker) lookAtLargest() {
 	case l.repeats > 0:
 		l.repeats--
 	case w.isFree(l.key):
-		*l = largest{looked: l.looked, repeats: repeatFor}
+		*l = watched{looked: l.looked, repeats: repeatFor}
 	default:
 		return
 	}
@@ -61,7 +61,7 @@ func (w *worker) lookAtLargest() {
 // chooseLargest finds the session that holds most of the locks that this one asks for: those
 // of the requests, and of the others that wait.
 func (w *worker) chooseLargest(requests []*request) {
-	l := &w.largest
+	l := &w.watched
 	if w.look == 0 || len(requests) == 0 || time.Since(l.chosen) < chooseEvery {
 		return
 	}

@@ -49,7 +49,7 @@ func (p *Part) Enter(ctx context.Context, from *session.Source, s *session.Sessi
 		c.close()
 		return err
 	}
-	s.Along(c.keep)
+	s.Along(c.loop)
 	return nil
 }
 
@@ -82,9 +82,9 @@ func (c *commits) first(ctx context.Context) error {
 	}
 }
 
-// keep goes on with the commits until the session has ended. While none is
+// loop goes on with the commits until the session has ended. While none is
 // acknowledged, the session's validity runs out.
-func (c *commits) keep() {
+func (c *commits) loop() {
 	defer c.close()
 	s, failures := c.of, 0
 	again := backoff.Backoff{Min: s.Proof.Lease.Heartbeat / 10, Max: s.Proof.Lease.Heartbeat}

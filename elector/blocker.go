@@ -1,0 +1,30 @@
+package elector
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/holder"
+	"github.com/pgelector/pgelector/internal/lock"
+)
+
+const askWhoEvery = time.Minute // how often a campaign asks who holds a busy lock
+
+// reportBlocker reports who keeps the lock from all candidates, if somebody does that twice in a
+// row: others share a lock for an instant to see whether it is free. A shared session may have
+// thousands of elections: there it asks only if a hook looks for the leader, and sees none.
+func (c *campaign) reportBlocker(ctx context.Context, seen lock.Holder) {
+	due := c.blocker != "" || time.Since(cmp.Or(c.askedWho, c.began)) >= askWhoEvery
+	if !due || seen.PID != 0 || c.shared && !c.announcer.seesLeader() {
+		return
+	}
+	c.askedWho = time.Now()
+	holder, _, _ := holder.Of(ctx, c.pool, c.key, c.lease.Heartbeat) // one that is to try often has no more time
+	if holder.Blocks != "" && holder.Blocks == c.blocker {
+		c.report(ctx, hooks.Failure{Op: hooks.OpCampaign, Err: noLeader(holder)})
+		holder.Blocks = ""
+	}
+	c.blocker = holder.Blocks
+}
