@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/holder"
 	"github.com/pgelector/pgelector/internal/lock"
 )
@@ -27,4 +28,19 @@ func (c *campaign) reportBlocker(ctx context.Context, seen lock.Holder) {
 		holder.Blocks = ""
 	}
 	c.blocker = holder.Blocks
+}
+
+// awaitHealth waits until the candidate is healthy or ctx ends. It keeps no session
+// meanwhile, and looks once per retry interval for who leads.
+func (c *campaign) awaitHealth(ctx context.Context) {
+	for c.monitor.healthy().Err() != nil {
+		c.standBack(ctx)
+		select {
+		case <-c.monitor.recovered():
+		case <-time.After(backoff.Jitter(c.retryEvery())):
+			c.look(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
 }

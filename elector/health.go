@@ -263,18 +263,3 @@ func (m *healthMonitor) recovered() <-chan struct{} {
 	defer m.mu.Unlock()
 	return m.wellAgain
 }
-
-// awaitHealth waits until the candidate is healthy or ctx ends. It keeps no session
-// meanwhile, and looks once per retry interval for who leads.
-func (c *campaign) awaitHealth(ctx context.Context) {
-	for c.monitor.healthy().Err() != nil {
-		c.standBack(ctx)
-		select {
-		case <-c.monitor.recovered():
-		case <-time.After(backoff.Jitter(c.retryEvery())):
-			c.look(ctx)
-		case <-ctx.Done():
-			return
-		}
-	}
-}

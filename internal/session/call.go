@@ -4,9 +4,6 @@ import (
 	"context"
 
 	"github.com/pgelector/pgelector/db"
-	"github.com/pgelector/pgelector/internal/backoff"
-	"github.com/pgelector/pgelector/internal/lease"
-	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
 )
 
@@ -64,58 +61,47 @@ func Ask0[T any](ctx context.Context, by Caller, statement func(*db.Queries, con
 	return DoOr(ctx, by, func(ctx context.Context, q *db.Queries) (T, error) { return statement(q, ctx) }, func(T) {})
 }
 
-// Call makes a call on the session. It waits for the answer until ctx ends, or the session does, or
-// its validity runs out. Then the call goes on: cancelling it would cost the session, because both
-// drivers close a connection whose context ends. An answer proves that the session lives.
-func (s *Session) Call(ctx context.Context, call pin.Call, late func()) (answered bool, err error) {
-	return s.call(ctx, true, func(ctx context.Context, q *db.Queries) error {
-		err := call(ctx, q)
-		if err == nil {
-			err = s.owner.After(ctx)
-		}
-		return err
-	}, late)
+// A Scope is how long the locks of a session last.
+type Scope int
+
+const (
+	Auto Scope = iota // SessionScope, unless shared backends are found
+	SessionScope
+	TransactionScope
+)
+
+// An Owner is what the server keeps the locks of a session for. It is the connection, unless a part has
+// said otherwise by SetOwner. The session calls After, Failed and Ping within its calls.
+type Owner interface {
+	Scope() Scope
+
+	// By is the caller that makes calls in that way.
+	By(way Way) Caller
+
+	// After follows a call that the server has answered. An error says that the locks are gone.
+	After(ctx context.Context) error
+
+	// Failed reports whether a call that fails costs the locks.
+	Failed() bool
+
+	// Ping asks for a heartbeat. An error says that the session is lost.
+	Ping(ctx context.Context, q *db.Queries) (db.PingRow, error)
+
+	// Stay asks the server whether the owner is there still, unless the session is the owner.
+	Stay(ctx context.Context) error
+
+	// RollBack releases what was taken, so that the connection can go back to the pool.
+	RollBack(ctx context.Context) error
+
+	// Drop gives up what the owner has beside the session. Start and the end of the session call it.
+	Drop(discard bool)
 }
 
-// Simple makes calls of a statement without arguments and rows, which drivers send by the simple
-// protocol.
-func (s *Session) Simple() Caller {
-	return CallerFunc(func(ctx context.Context, call pin.Call, late func()) (bool, error) {
-		return s.call(ctx, true, call, late)
-	})
-}
+// A Way is a way to make calls that depends on the owner of the locks: see Caller.
+type Way int
 
-// Fresh makes one call, at once, on a connection that holds nothing: it may take the whole validity,
-// however long those before it took.
-func (s *Session) Fresh() Caller {
-	s.Proof.Renew(s.Proof.Now())
-	return s
-}
-
-// call makes a call. Its success proves that the session lives if it asks the server in any case.
-func (s *Session) call(ctx context.Context, proves bool, call pin.Call, late func()) (answered bool, err error) {
-	either, stop := backoff.Either(ctx, s.life.ctx)
-	defer stop()
-	waiting, cancel := s.Proof.While(either, s.Timeout())
-	defer cancel()
-	if waiting.Err() == nil && s.life.ctx.Err() != nil { // which the context may not know yet
-		return false, context.Cause(s.life.ctx)
-	}
-	var sent lease.Instant
-	return s.pin.Call(waiting, func(ctx context.Context, q *db.Queries) error {
-		sent = s.Proof.Now()
-		return call(ctx, q)
-	}, func(err error) error {
-		switch {
-		case err == nil:
-			if proves {
-				s.Proof.Renew(sent)
-			}
-		case s.pin.IsInLeftTx(err):
-			err = pgerr.Wrap(pgerr.ErrOpenTransaction, err)
-		case s.owner.Failed():
-			s.life.cancel(pgerr.Wrap(pgerr.ErrSessionLost, err))
-		}
-		return pgerr.CauseOr(waiting, err)
-	}, late)
-}
+const (
+	Trial Way = iota
+	Aux
+	AuxThenVerify
+)
