@@ -7,7 +7,7 @@
 //	          [Source.Retry]: check the server, before it is asked for a lock
 //	             │
 //	   ┌─────────┴─────────┐
-//	[Source.Borrow]     queue.Open   
+//	[Source.Borrow]     queue.Open
 //	as the pool has it  with the session settings
 //	   └─────────┬─────────┘
 //	             │ [Source.Start]
