@@ -39,7 +39,7 @@ func suites(dir string) (all []*suite) {
 		{name: "elector"},
 		{name: "sqlmock_test"},
 		{name: "e2e/simulation", tests: "^TestSimulation$", args: []string{"-seeds=300", "-simplify=false"}},
-		{name: "electortest"},
+		{name: "elector/memory_test"},
 		{name: "shard", tests: "Quota|Share|FewAtATime|Health|WorkReturns|CannotLook"},
 	} {
 		all = append(all, newSuite(dir, s))

@@ -1,4 +1,4 @@
-package electortest_test
+package memory_test
 
 import (
 	"context"
