@@ -31,7 +31,7 @@ TIME ?= 30s
 STEPS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help proof demo test e2e simulate mutate matrix fuzz bug torture ha soak bench bench-quick bench-go model cover generate docs record screenshots lint verify clean
+.PHONY: help proof demo check test e2e simulate mutate matrix fuzz bug torture ha soak bench bench-quick bench-go model cover generate docs record screenshots lint verify clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ demo: ## Watch an election live, on temporary PostgreSQL servers
 	@scripts/setup.sh postgresql
 	@echo 'Compiling the demo: the first time that takes up to a minute …'
 	@go -C e2e run ./demo
+
+check: ## Before a commit, in less than two minutes and with no server: build, vet, rules, and the tests of the root module
+	@scripts/check.sh
 
 test: ## Install missing packages (Debian, as root), then vet, and run every test over both drivers mixed
 	@scripts/test.sh -count='$(COUNT)' -run='$(RUN)'

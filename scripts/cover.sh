@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures the coverage of elector and the packages below it by their unit tests, and by
-# the tests on sqlmock, on electortest and on real servers.
+# the tests on sqlmock, on a server in memory and on real servers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/tmpdir.sh

@@ -11,6 +11,10 @@
 // together, and an environment variable selects one, so each takes seconds.
 //
 //	cd e2e && go run ./mutation [-rules] [-again] [-only TEXT]
+//	cd e2e && go run ./mutation -path [-draw 200 -seed 1] [-again] [-only TEXT]
+//
+// With -path it breaks by rules only the path of one election, and runs only the tests of
+// elector and internal: do unit tests notice it, without those of a whole candidate?
 //
 // It fails if no test notices a mutant of the list, or a mutant of the rules that has no
 // reason in reasons.txt.
@@ -29,11 +33,14 @@ import (
 )
 
 var (
-	rules = flag.Bool("rules", false, "try the mutants of the rules instead, which takes more than an hour")
-	again = flag.Bool("again", false, "with -rules: skip mutants that the last run noticed")
-	only  = flag.String("only", "", "try only mutants whose file or description contains this text")
-	kept  = flag.String("results", ".cache/mutation.tsv", "file that keeps the results of the rules")
-	few   = flag.Int("processes", runtime.NumCPU()+1, "number of test processes at a time")
+	onPath = flag.Bool("path", false, "try mutants of the rules in the path of one election, with the tests of elector and internal only")
+	drawn  = flag.Int("draw", 200, "with -path: number of mutants that are drawn (0: all)")
+	seed   = flag.Uint64("seed", 1, "with -path: seed of the draw")
+	rules  = flag.Bool("rules", false, "try the mutants of the rules instead, which takes more than an hour")
+	again  = flag.Bool("again", false, "with -rules: skip mutants that the last run noticed")
+	only   = flag.String("only", "", "try only mutants whose file or description contains this text")
+	kept   = flag.String("results", "", "file that keeps the results of the rules (default .cache/mutation.tsv, with -path .cache/mutation-path.tsv)")
+	few    = flag.Int("processes", runtime.NumCPU()+1, "number of test processes at a time")
 )
 
 // broken are the packages that the rules change.
@@ -70,7 +77,7 @@ func run() error {
 	if err := copyRepository(dir); err != nil {
 		return err
 	}
-	if *rules {
+	if *rules || *onPath {
 		c, err := tryRules(ctx, dir, reasons)
 		if err != nil {
 			return err

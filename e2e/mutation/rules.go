@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -26,22 +27,32 @@ func tryRules(ctx context.Context, dir string, reasons []reason) (tally, error) 
 	if err != nil {
 		return tally{}, err
 	}
-	known, err := openResults(*kept, *again)
+	if *onPath {
+		mutants = draw(mutants, *drawn, *seed)
+	}
+	known, err := openResults(cmp.Or(*kept, map[bool]string{false: ".cache/mutation.tsv", true: ".cache/mutation-path.tsv"}[*onPath]), *again)
 	if err != nil {
 		return tally{}, err
 	}
 	defer known.close()
 	planted{mutants, known}.tryAll(ctx, suites)
+	if *onPath {
+		return count(mutants, known, reasons), nil
+	}
 	for _, key := range needless(reasons, mutants, known) {
 		fmt.Println("needless reason for", key)
 	}
 	return count(mutants, known, reasons), nil
 }
 
-// plantAll plants the mutants in all broken packages.
+// plantAll plants the mutants in all files that the rules change.
 func plantAll(dir string) (all []mutant, err error) {
-	for _, p := range broken {
-		files, err := filepath.Glob(filepath.Join(dir, p, "*.go"))
+	patterns, err := filesToBreak(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, pattern := range patterns {
+		files, err := filepath.Glob(filepath.Join(dir, pattern))
 		if err != nil {
 			return nil, err
 		}

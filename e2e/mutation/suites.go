@@ -39,15 +39,20 @@ func suites(dir string) (all []*suite) {
 		{name: "elector"},
 		{name: "sqlmock_test"},
 		{name: "e2e/simulation", tests: "^TestSimulation$", args: []string{"-seeds=300", "-simplify=false"}},
-		{name: "electortest"},
+		{name: "elector/memory_test"},
 		{name: "shard", tests: "Quota|Share|FewAtATime|Health|WorkReturns|CannotLook"},
 	} {
-		s.dir = filepath.Join(dir, s.name)
-		s.binary = filepath.Join(dir, ".bin", filepath.Base(s.name))
-		s.tests = cmp.Or(s.tests, "^Test") // an example sleeps
-		all = append(all, &s)
+		all = append(all, newSuite(dir, s))
 	}
 	return all
+}
+
+// newSuite completes a suite of a copy.
+func newSuite(dir string, s suite) *suite {
+	s.dir = filepath.Join(dir, s.name)
+	s.binary = filepath.Join(dir, ".bin", filepath.Base(s.name))
+	s.tests = cmp.Or(s.tests, "^Test") // an example sleeps
+	return &s
 }
 
 func (s *suite) compile(ctx context.Context) error {
@@ -62,6 +67,12 @@ func (s *suite) compile(ctx context.Context) error {
 // build builds the suites and runs each once without a mutant.
 func build(ctx context.Context, dir string) ([]*suite, error) {
 	all := suites(dir)
+	if *onPath {
+		var err error
+		if all, err = unitSuites(ctx, dir); err != nil {
+			return nil, err
+		}
+	}
 	for _, s := range all {
 		if err := s.compile(ctx); err != nil {
 			return nil, err

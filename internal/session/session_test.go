@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"strings"
@@ -12,41 +11,16 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/pgelector/pgelector/internal/drivertest"
 	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
 )
 
-// A lateDriver ignores contexts. It answers when its channel is closed.
-type lateDriver struct{ connecting, beginning chan struct{} }
-
-func (d lateDriver) Connect(context.Context) (driver.Conn, error) {
-	<-d.connecting
-	return lateConn{d}, nil
-}
-func (d lateDriver) Driver() driver.Driver { return nil }
-
-type lateConn struct{ d lateDriver }
-
-func (c lateConn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
-	<-c.d.beginning
-	return c, nil
-}
-func (c lateConn) Begin() (driver.Tx, error)           { return nil, errors.ErrUnsupported }
-func (c lateConn) Prepare(string) (driver.Stmt, error) { return nil, errors.ErrUnsupported }
-func (c lateConn) Close() error                        { return nil }
-func (c lateConn) Commit() error                       { return nil }
-func (c lateConn) Rollback() error                     { return nil }
-
-// Both drivers implement these. Without them database/sql closes the connection of a transaction
-// whose context has ended.
-func (c lateConn) ResetSession(context.Context) error { return nil }
-func (c lateConn) IsValid() bool                      { return true }
-
 func TestALateConnectionReturnsToThePool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := make(chan struct{})
-		pool := sql.OpenDB(lateDriver{late, nil})
+		pool := (&drivertest.Driver{Connecting: drivertest.Late(late)}).Open()
 		defer pool.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -76,9 +50,7 @@ func TestWhatIsKeptOfASessionIsThereAtItsEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				connected := make(chan struct{})
-				close(connected)
-				pool := sql.OpenDB(lateDriver{connected, nil})
+				pool := new(drivertest.Driver).Open()
 				defer pool.Close()
 				s, err := borrow(t.Context(), pool, lease.Lease{Length: time.Minute}, func(error) {})
 				if err != nil {
@@ -97,25 +69,14 @@ func TestWhatIsKeptOfASessionIsThereAtItsEnd(t *testing.T) {
 	}
 }
 
-// A hangingConn hangs when it is taken from the pool again. So may a connection of pgx, which
-// sends a statement then.
-type hangingConn struct{ lateConn }
-
-func (c hangingConn) ResetSession(ctx context.Context) error {
-	<-ctx.Done()
-	return driver.ErrBadConn
-}
-
-type hangingDriver struct{ lateDriver }
-
-func (d hangingDriver) Connect(context.Context) (driver.Conn, error) {
-	return hangingConn{lateConn{d.lateDriver}}, nil
-}
-
-// The server may be frozen.
+// A connection of pgx may hang when it is taken from the pool again, because it sends a statement then,
+// and the server may be frozen.
 func TestAnIdleConnectionMayHangForOneValidity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool := sql.OpenDB(hangingDriver{})
+		pool := (&drivertest.Driver{Reset: func(ctx context.Context) error {
+			<-ctx.Done()
+			return driver.ErrBadConn
+		}}).Open()
 		defer pool.Close()
 		conn, err := pool.Conn(t.Context())
 		if err != nil {
@@ -145,10 +106,9 @@ func TestANewConnectionHasHalfAMinute(t *testing.T) {
 	}{"no limit": {0, 1, connectTimeout}, "room": {2, 1, connectTimeout}, "full": {1, 1, l.Validity()}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				hangs, open := make(chan struct{}), make(chan struct{})
-				d := &turningDriver{connecting: open}
-				close(open)
-				pool := sql.OpenDB(d)
+				hangs := make(chan struct{})
+				d := &drivertest.Driver{}
+				pool := d.Open()
 				pool.SetMaxOpenConns(c.most)
 				for range c.inUse {
 					conn, err := pool.Conn(t.Context())
@@ -158,7 +118,7 @@ func TestANewConnectionHasHalfAMinute(t *testing.T) {
 					defer conn.Close()
 				}
 				defer pool.Close()
-				d.connecting = hangs
+				d.Connecting = drivertest.Late(hangs)
 				began := time.Now()
 				if _, err := borrow(t.Context(), pool, l, func(error) {}); err == nil {
 					t.Error("borrowed a connection")
@@ -172,20 +132,10 @@ func TestANewConnectionHasHalfAMinute(t *testing.T) {
 	}
 }
 
-// A turningDriver is a lateDriver that may become late.
-type turningDriver struct{ connecting chan struct{} }
-
-func (d *turningDriver) Connect(ctx context.Context) (driver.Conn, error) {
-	return lateDriver{connecting: d.connecting}.Connect(ctx)
-}
-func (d *turningDriver) Driver() driver.Driver { return nil }
-
 // database/sql can ask any driver.
 func TestASessionOfADriverWithoutDirectStatementsIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		open := make(chan struct{})
-		close(open)
-		pool := sql.OpenDB(lateDriver{open, open})
+		pool := new(drivertest.Driver).Open()
 		defer pool.Close()
 		s, err := borrow(t.Context(), pool, leaseOf(time.Hour, time.Minute, time.Minute), func(err error) { t.Error(err) })
 		if err != nil {
@@ -200,9 +150,7 @@ func TestASessionOfADriverWithoutDirectStatementsIsClosed(t *testing.T) {
 // A session that has ended is kept until its last hold is released. Later holds do not block.
 func TestASessionIsKeptUntilItsLastHoldIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		open := make(chan struct{})
-		close(open)
-		pool := sql.OpenDB(lateDriver{open, open})
+		pool := new(drivertest.Driver).Open()
 		defer pool.Close()
 		s, err := borrow(t.Context(), pool, leaseOf(10*time.Second, 2*time.Second, 2*time.Second), func(error) {})
 		if err != nil {

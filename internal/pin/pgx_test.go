@@ -1,0 +1,252 @@
+package pin
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/pgerr"
+)
+
+// A talk is pgx's connection to a server that speaks when the test says.
+type talk struct {
+	says     chan pgproto3.BackendMessage
+	asked    atomic.Int32
+	wrapping func(net.Conn) net.Conn // what pgx sees; may be nil
+}
+
+// pgxPool makes a pool of pgx whose connections talk.
+func (k *talk) pgxPool(t *testing.T) *sql.DB {
+	t.Helper()
+	config, err := pgx.ParseConfig("host=server user=u database=d sslmode=disable")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.LookupFunc = func(context.Context, string) ([]string, error) { return []string{"192.0.2.1"}, nil }
+	config.DialFunc = func(context.Context, string, string) (net.Conn, error) {
+		client, server := net.Pipe()
+		go k.serve(server)
+		if k.wrapping != nil {
+			client = k.wrapping(client)
+		}
+		return client, nil
+	}
+	return stdlib.OpenDB(*config)
+}
+
+func (k *talk) serve(wire net.Conn) {
+	defer wire.Close()
+	b := pgproto3.NewBackend(wire, wire)
+	send := func(all ...pgproto3.BackendMessage) {
+		for _, m := range all {
+			b.Send(m)
+		}
+		_ = b.Flush()
+	}
+	if _, err := b.ReceiveStartupMessage(); err != nil {
+		return
+	}
+	ready := &pgproto3.ReadyForQuery{TxStatus: 'I'}
+	send(&pgproto3.AuthenticationOk{}, &pgproto3.BackendKeyData{ProcessID: 1, SecretKey: make([]byte, 4)}, ready)
+	heard, gone := make(chan pgproto3.FrontendMessage), make(chan struct{})
+	defer close(gone)
+	go func() {
+		defer close(heard)
+		for {
+			m, err := b.Receive()
+			if err != nil {
+				return
+			}
+			select {
+			case heard <- m:
+			case <-gone:
+				return
+			}
+		}
+	}()
+	for {
+		select {
+		case m := <-k.says:
+			if m == nil {
+				return
+			}
+			send(m)
+			if _, ok := m.(*pgproto3.ErrorResponse); ok {
+				return
+			}
+		case m, ok := <-heard:
+			switch m.(type) {
+			case *pgproto3.Query:
+				k.asked.Add(1)
+				send(&pgproto3.EmptyQueryResponse{}, ready)
+			case *pgproto3.Terminate:
+				return
+			}
+			if !ok {
+				return
+			}
+		}
+	}
+}
+
+// talking runs a test in virtual time with a connection of pgx.
+func talking(t *testing.T, k *talk, test func(t *testing.T, c *Conn)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		k.says = make(chan pgproto3.BackendMessage)
+		pool := k.pgxPool(t)
+		defer pool.Close()
+		c, _, err := Take(t.Context(), pool, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, c)
+	})
+}
+
+func (c *Conn) pingFor(t *testing.T) error {
+	t.Helper()
+	_, err := c.Call(t.Context(), func(ctx context.Context, _ *db.Queries) error { return c.Ping(ctx) }, func(err error) error { return err }, nil)
+	return err
+}
+
+func TestAConnectionOfPgxIsWaitedOnAndUsedAfterwards(t *testing.T) {
+	k := &talk{}
+	talking(t, k, func(t *testing.T, c *Conn) {
+		for range 2 {
+			if deaf, err := c.TryListening(t.Context()); deaf != nil || err != nil {
+				t.Fatalf("deaf: %v, %v", deaf, err)
+			}
+			if err := c.pingFor(t); err != nil {
+				t.Errorf("after a trial: %v", err)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			c.Listen(ctx, func(err error) { t.Errorf("lost: %v", err) })
+		}()
+		synctest.Wait()
+		for range 3 {
+			k.says <- &pgproto3.NotificationResponse{PID: 2, Channel: "c", Payload: "p"}
+			synctest.Wait()
+			if !c.IsBusy() {
+				t.Fatal("a notification ends the wait")
+			}
+			if err := c.pingFor(t); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+		}
+		cancel()
+		<-ended
+		if err := c.pingFor(t); err != nil || k.asked.Load() != 6 {
+			t.Errorf("%d statements were sent: %v", k.asked.Load(), err)
+		}
+		c.GiveBack()
+	})
+}
+
+func TestWhatTheServerSaysAtTheEndOfAnIdleConnectionOfPgxIsReadAtOnce(t *testing.T) {
+	for name, last := range map[string]pgproto3.BackendMessage{
+		"an error": &pgproto3.ErrorResponse{Severity: "FATAL", Code: "57P01", Message: "terminating connection"},
+		"nothing":  nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := &talk{}
+			talking(t, k, func(t *testing.T, c *Conn) {
+				lost := make(chan error, 1)
+				go c.Listen(t.Context(), func(err error) { lost <- err })
+				synctest.Wait()
+				k.says <- last
+				synctest.Wait()
+				select {
+				case err := <-lost:
+					if last != nil && pgerr.State(err) != "57P01" || !pgerr.Broken(err) || !c.IsBroken() {
+						t.Errorf("lost: %v, broken %t", err, c.IsBroken())
+					}
+				default:
+					t.Error("it was not noticed")
+				}
+				c.Discard(true, true)
+			})
+		})
+	}
+}
+
+var errTooSoon = errors.New("a deadline of the network")
+
+// A hastyConn ends a read by a deadline of its own.
+type hastyConn struct {
+	net.Conn
+	hasty *atomic.Bool
+}
+
+func (c hastyConn) Read(into []byte) (int, error) {
+	if c.hasty.Load() {
+		return 0, tooSoon{}
+	}
+	return c.Conn.Read(into)
+}
+
+type tooSoon struct{}
+
+func (tooSoon) Error() string   { return errTooSoon.Error() }
+func (tooSoon) Unwrap() error   { return errTooSoon }
+func (tooSoon) Timeout() bool   { return true }
+func (tooSoon) Temporary() bool { return true }
+
+// A timelessConn knows no deadlines.
+type timelessConn struct {
+	net.Conn
+	timeless *atomic.Bool
+}
+
+func (c timelessConn) SetReadDeadline(at time.Time) error {
+	if c.timeless.Load() {
+		return errTooSoon
+	}
+	return c.Conn.SetReadDeadline(at)
+}
+
+func TestAConnectionOfPgxWithoutDeadlinesThatCanBeSetIsNotWaitedOn(t *testing.T) {
+	var now atomic.Bool
+	for name, wrapping := range map[string]func(net.Conn) net.Conn{
+		"it has its own":       func(c net.Conn) net.Conn { return hastyConn{c, &now} },
+		"it knows none":        func(c net.Conn) net.Conn { return timelessConn{c, &now} },
+		"it has what it needs": func(c net.Conn) net.Conn { return c },
+	} {
+		t.Run(name, func(t *testing.T) {
+			now.Store(false)
+			talking(t, &talk{wrapping: wrapping}, func(t *testing.T, c *Conn) {
+				now.Store(true)
+				deaf, err := c.TryListening(t.Context())
+				if want := name != "it has what it needs"; err != nil || errors.Is(deaf, ErrDeaf) != want || errors.Is(deaf, errTooSoon) != want {
+					t.Errorf("deaf: %v, %v", deaf, err)
+				}
+				c.Discard(true, true)
+			})
+		})
+	}
+}
+
+// pgx may change: then its connections are not waited on.
+func TestOnlyAWholeConnectionOfPgxIsTakenForOne(t *testing.T) {
+	var none *stdlib.Conn
+	for name, conn := range map[string]any{"none": none, "an empty one": &stdlib.Conn{}, "its driver": &stdlib.Driver{}, "no pointer": stdlib.Driver{}, "nil": nil} {
+		if w := pgxOf(conn); w != nil {
+			t.Errorf("%s: got %v", name, w)
+		}
+	}
+}
