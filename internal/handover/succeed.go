@@ -45,12 +45,14 @@ func Succeed(ctx context.Context, d *lock.Dedicated, kept func() *session.Sessio
 	}
 	for err == nil && stands {
 		if a, err = d.WaitOnce(ctx, s); err != nil || a.Outcome == lock.Granted {
+			a.WasOffered = true
 			return a, err
 		}
 		stands, err = holderOffers(ctx, d, s)
 	}
 	if err == nil && s.InTransaction() { // the leader may have released its lock just after the last wait
 		if a, err = d.TryAgain(ctx, s); err != nil || a.Outcome == lock.Granted {
+			a.WasOffered = true
 			return a, err
 		}
 	}
