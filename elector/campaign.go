@@ -81,7 +81,7 @@ func (c *campaign) attempt(ctx context.Context, last bool) result {
 	r := result{err: got.Err}
 	switch {
 	case got.Outcome == lock.Granted:
-		return result{over: true, term: c.elected(ctx, got.Lock, event)}
+		return result{over: true, term: c.elected(ctx, got, event)}
 	case got.Outcome == lock.Busy:
 		event.Outcome, event.Deputy = hooks.Busy, got.Keeps
 		c.lastRole, c.outage, r.pause = lock.Followed, outage{}, got.Next
@@ -106,7 +106,7 @@ func (c *campaign) attempt(ctx context.Context, last bool) result {
 		r.pause = 0
 		c.acquirer.Close()
 	}
-	event.Next, c.keeps = r.pause, event.Deputy
+	event.Next, event.WasUnhealthy, c.keeps = r.pause, c.recovered(), event.Deputy
 	if event.Outcome == hooks.Failed && !r.over { // 0 would say that it was the last
 		event.Next = max(r.pause, time.Millisecond)
 	}
@@ -151,13 +151,14 @@ func (c *campaign) acquire(ctx context.Context, last bool) lock.Attempt {
 }
 
 // elected begins the term. The hooks run beside it.
-func (c *campaign) elected(ctx context.Context, l *lock.Lock, event hooks.Campaign) *Term {
-	a := c.announcer
+func (c *campaign) elected(ctx context.Context, got lock.Attempt, event hooks.Campaign) *Term {
+	a, l := c.announcer, got.Lock
 	c.lastRole = lock.Led
 	elected := c.ledBefore(time.Now()) // the rest is known once the term has begun
+	elected.Offered = got.WasOffered
 	t := newTerm(ctx, c.candidate, l, c.unclaim)
 	c.onTerm(t)
-	event.Outcome = hooks.Granted
+	event.Outcome, event.WasUnhealthy = hooks.Granted, c.recovered()
 	a.post(a.campaign(ctx, event))
 	if l.Token() <= c.token {
 		c.report(ctx, hooks.Failure{Op: hooks.OpToken, Err: fmt.Errorf("%w: this term has %d, and an earlier one had %d", ErrTokenFell, l.Token(), c.token)})

@@ -49,6 +49,8 @@ func newCandidate(pool *sql.DB, election string, c config) *candidate {
 	n := &candidate{terms: gate.New(), places: promotion.New(c.deputyInterval / 2), config: c, pool: pool, election: election, announcer: newAnnouncer(origin, c.hooks, c.lease),
 		sender: wakeup.NewSender(pool, NotifyChannel, c.lease.Length)}
 	n.monitor = newHealthMonitor(c.check, c.healthPolicy, func(cause error) {
+		now := time.Now()
+		n.past.ill.CompareAndSwap(nil, &now)
 		n.report(context.Background(), hooks.Failure{Op: hooks.OpHealth, Err: cause})
 	})
 	return n
@@ -70,6 +72,15 @@ func (n *candidate) retryEvery() time.Duration {
 		return n.retryInside
 	}
 	return n.retry
+}
+
+// recovered is for how long the candidate was unhealthy, once it is healthy again; else 0. It says so once.
+func (n *candidate) recovered() time.Duration {
+	since := n.past.ill.Load()
+	if since == nil || n.monitor.healthy().Err() != nil || !n.past.ill.CompareAndSwap(since, nil) {
+		return 0
+	}
+	return time.Since(*since)
 }
 
 // report posts a failure, and does not wait for the hooks.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
@@ -11,7 +12,7 @@ import (
 )
 
 // A past is what a candidate knows of who led before. Its campaign and its term, one after the
-// other, are all that touch it.
+// other, are all that touch it, but for ill.
 type past struct {
 	seen  lock.Holder // the leader that the hooks know
 	led   time.Time   // when an attempt last found that somebody led
@@ -19,6 +20,7 @@ type past struct {
 		at     time.Time
 		reason hooks.Reason
 	}
+	ill atomic.Pointer[time.Time] // since when the candidate is unhealthy, as the hooks know; nil if it is not
 }
 
 // tried notes that an attempt that began then has found the lock busy, if it has.

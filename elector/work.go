@@ -32,7 +32,7 @@ func (t *Term) awaitWork() {
 		if t.returned(); t.work.IsIdle() {
 			return
 		}
-		reports.Go(t.overrun(began, "the lock stays held, so nobody else can lead until it returns"))
+		reports.Go(t.overrun(began, "the lock stays held, so nobody else can lead until it returns, unless the session ends before"))
 		select {
 		case <-t.work.Idle():
 			return

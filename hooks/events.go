@@ -21,10 +21,12 @@ type Elected struct {
 	NotListening  error         // why the loss of the session is looked for each 250 ms, and not listened for; nil if it is
 
 	// Who led before, as far as this candidate knows: from its own terms, and from what its attempts
-	// have found, which look for the leader only if there is a hook for OnLeaderChanged.
+	// have found, which look for the leader only if there is a hook for OnLeaderChanged. Why the term of
+	// another ended it cannot know: the server shows a free lock, whether that was released or lost.
 	Previous       string        // a candidate id, perhaps this one; "" if it has known of none
 	PreviousReason Reason        // why that term ended; "" unless it was a term of this elector
 	Leaderless     time.Duration // for how long nobody led, at most: since somebody was last known to lead; 0 if nobody was
+	Offered        bool          // the leader had offered its lock to this candidate (elector.Term.TransferTo), which waited for it
 }
 
 // Demoted is reported when a term has ended and all of its work has returned.
@@ -132,6 +134,7 @@ type Campaign struct {
 	Took          time.Duration
 	At            time.Time     // when the attempt ended
 	Next          time.Duration // the wait before the next attempt; 0 if none is left, if this is the deputy, or if a shared session sets the pace
+	WasUnhealthy  time.Duration // with the first attempt of a candidate that is healthy again: for how long it was not; else 0
 }
 
 // Closed is reported when the elector is closed (elector.Elector.Close, or Close of its

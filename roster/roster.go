@@ -155,8 +155,12 @@ func (r *Roster) Close(ctx context.Context) error {
 		r.close()
 	}
 	running := r.running
+	forgotten := !running && string(r.metadata) != "{}"
 	r.mu.Unlock()
-	if !running {
+	switch {
+	case forgotten:
+		return ErrNoElector
+	case !running:
 		return nil
 	}
 	select {
@@ -188,6 +192,10 @@ var (
 	// ErrDropped is reported if terms are dropped because too many wait to be written, and once
 	// for each row that the server refuses, such as one that a constraint forbids.
 	ErrDropped = errors.New("roster: rows were dropped")
+
+	// ErrNoElector is returned by Close if there is metadata to publish, and the Roster was no elector's
+	// hook, so that it has published nothing. One that only reads has no metadata.
+	ErrNoElector = errors.New("roster: nothing was published, because no elector was added: call Roster.Add")
 
 	// ErrClosed is returned by Close if the last write failed.
 	ErrClosed = errors.New("roster: closed, but the last write failed")

@@ -235,7 +235,7 @@ func TestARosterWithoutEventsStartsNothing(t *testing.T) {
 		t.Error(err)
 	}
 	for range 2 {
-		if err := r.Close(t.Context()); err != nil {
+		if err := r.Close(t.Context()); !errors.Is(err, ErrNoElector) {
 			t.Error(err)
 		}
 	}
@@ -357,3 +357,20 @@ func TestTheDefaultsAreTheDocumented(t *testing.T) {
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// One that only reads is closed without an error.
+func TestCloseSaysThatNoElectorWasAdded(t *testing.T) {
+	pool, _, err := sqlmock.New()
+	check(t, err)
+	defer pool.Close()
+	for _, c := range []struct {
+		opts []Option
+		want error
+	}{{nil, nil}, {[]Option{WithMetadata(map[string]string{"address": "10.0.0.7"})}, ErrNoElector}} {
+		r, err := New(pool, c.opts...)
+		check(t, err)
+		if err := r.Close(t.Context()); !errors.Is(err, c.want) {
+			t.Errorf("closed: %v, want %v", err, c.want)
+		}
+	}
+}

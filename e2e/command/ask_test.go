@@ -77,11 +77,11 @@ func TestStatusShowsTheLeaderAndTheQueueInOrder(t *testing.T) {
 				Leader    *struct {
 					Candidate, User, Address string
 					PID                      int
-					SessionSince             time.Time `json:"session_since"`
+					SessionSince             time.Time `json:"session_at"`
 				}
 				Waiting []struct {
 					Candidate    string
-					WaitingSince time.Time `json:"waiting_since"`
+					WaitingSince time.Time `json:"queued_at"`
 				}
 			}
 		}
@@ -282,7 +282,7 @@ func TestResignAsksTheLeaderToHandOver(t *testing.T) {
 	second.says(t, "ready")
 	first.ends(t, exit.Lost)
 	invoke(t, at(dsn), "status", name(t)).want(t, exit.OK, "30s")
-	invoke(t, at(dsn), "status", name(t), "--json").want(t, exit.OK, `"lease_ms": 30000`, `"scope": "session"`, `"leading_since": "`)
+	invoke(t, at(dsn), "status", name(t), "--json").want(t, exit.OK, `"lease_ms": 30000`, `"scope": "session"`, `"elected_at": "`)
 	second.signal(t, syscall.SIGSTOP)
 	invoke(t, at(dsn), "resign", name(t), "--to", "nobody", "--wait", "2s").want(t, exit.Negative, `it may wait for "nobody", or first for others, for up to one lease each, `)
 	invoke(t, at(dsn), "resign", name(t), "--wait", "2s").want(t, exit.Negative, `candidate "second", backend `, "pgelector evict")

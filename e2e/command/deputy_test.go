@@ -35,7 +35,7 @@ type standing struct {
 	Leader, Deputy *struct {
 		Candidate    string
 		PID          int
-		WaitingSince *time.Time `json:"waiting_since"`
+		WaitingSince *time.Time `json:"queued_at"`
 	}
 	Waiting []struct{ Candidate string }
 }

@@ -354,7 +354,7 @@ var subcommands = map[string]func(t *testing.T, env []string, driver string){
 	},
 	"status": func(t *testing.T, env []string, driver string) {
 		invoke(t, env, "status", "--driver", driver).want(t, exit.OK, "leads")
-		invoke(t, env, "status", "--driver", driver, "--json", "billing").want(t, exit.OK, "session_since")
+		invoke(t, env, "status", "--driver", driver, "--json", "billing").want(t, exit.OK, "session_at")
 		invoke(t, env, "status", "--driver", driver, "--roster", "pgelector").want(t, exit.OK, "billing")
 	},
 	"watch": func(t *testing.T, env []string, driver string) {

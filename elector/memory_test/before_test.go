@@ -50,3 +50,19 @@ func TestALeaderThatIsElectedAgainSaysWhyItsLastTermEnded(t *testing.T) {
 		}
 	})
 }
+
+func TestACandidateThatWasOfferedTheLockSaysSo(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.run("one")
+		b.leads(one)
+		two := b.run("two")
+		time.Sleep(3 * heartbeat)
+		term, _ := one.Term()
+		b.wraps(term.TransferTo(always, "two"))
+		b.leads(two)
+		synctest.Wait()
+		if e := two.rec.Elected()[0]; e.Previous != "one" || !e.Offered || one.rec.Elected()[0].Offered {
+			b.Errorf("elected: %+v", e)
+		}
+	})
+}

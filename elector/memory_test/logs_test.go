@@ -3,6 +3,7 @@ package memory_test
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -116,6 +117,33 @@ func onceGood(then func() float64) func(context.Context) float64 {
 		}
 		return then()
 	}
+}
+
+// It is told by the first attempt after it, once.
+func TestALeaderThatBecomesUnhealthyIsOneLineAndItsRecoveryAnother(t *testing.T) {
+	bubble(t, func(b *bench) {
+		log, v := newLogbook(), &vitals{}
+		one := b.candidate("one", v.option(), elector.WithHooks(sloghooks.New(slog.New(log))))
+		v.turn(4500 * time.Millisecond) // so it is unhealthy from the second 7, and healthy from 17
+		v.turn(14500 * time.Millisecond)
+		ctx, stop := context.WithTimeout(always, time.Minute)
+		defer stop()
+		b.wraps(one.Run(ctx, nil), context.DeadlineExceeded)
+		var lines []string
+		for _, r := range log.records {
+			line := r.Message
+			r.Attrs(func(a slog.Attr) bool {
+				if a.Key == "after" {
+					line += " after " + a.Value.String()
+				}
+				return true
+			})
+			lines = append(lines, line)
+		}
+		if want := []string{"elected", "candidate unhealthy", "demoted", "candidate healthy again after 10s", "elected again", "resigned"}; !slices.Equal(lines, want) || len(log.faults(b)) != 1 {
+			b.Errorf("logged %q", lines)
+		}
+	})
 }
 
 func TestALeadThatReturnsEndsRunInTheLog(t *testing.T) {

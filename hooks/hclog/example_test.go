@@ -38,7 +38,6 @@ func ExampleNew() {
 	// Output:
 	// [INFO]  leader: elected: election=orders candidate=web-1 key=42 token=745 previous=web-3 leaderless=90ms campaigned=3s
 	// [WARN]  leader: demoted: election=orders candidate=web-1 key=42 token=745 reason=session_lost held=1h0m0s error="session lost: server closed the connection"
-	// [WARN]  leader: attempt failed: election=orders candidate=web-1 key=42 op=campaign error="connection refused" failed_attempts=1
 	// [INFO]  leader: attempts succeed again: election=orders candidate=web-1 key=42 after=1m0s failed_attempts=60
 	// [INFO]  leader: leader changed: election=orders candidate=web-1 key=42 leader=web-2 pid=4711
 }

@@ -41,7 +41,6 @@ func ExampleNew() {
 	// Output:
 	// level=INFO msg=elected election=orders candidate=web-1 key=42 token=745 previous=web-3 leaderless=90ms campaigned=3s
 	// level=WARN msg=demoted election=orders candidate=web-1 key=42 token=745 reason=session_lost held=1h0m0s error="session lost: server closed the connection"
-	// level=WARN msg="attempt failed" election=orders candidate=web-1 key=42 op=campaign error="connection refused" failed_attempts=1
 	// level=INFO msg="attempts succeed again" election=orders candidate=web-1 key=42 after=1m0s failed_attempts=60
 	// level=INFO msg="leader changed" election=orders candidate=web-1 key=42 leader=web-2 pid=4711
 }

@@ -6,7 +6,7 @@
 // because many JSON readers lose digits of 64-bit numbers. These are the lines, with
 // their other fields:
 //
-//	info   elected                  token [previous] [leaderless] [outage failed_attempts] campaigned
+//	info   elected                  token [previous] [offered] [leaderless] [outage failed_attempts] campaigned
 //	info   elected again            token [ended] [leaderless] [outage failed_attempts] campaigned         this candidate led before
 //	info   lead returned: Run ends  token held                       lead has returned nil
 //	info   resigned                 token [reason] held [why]        requested (why: by whom), or shutdown; no reason: Term.Resign
@@ -20,17 +20,19 @@
 //	info   leader elected again     leader pid                       on another session: it was restarted, say
 //	info   no leader known          previous                         nobody leads now
 //	trace  leader changed           [previous] leader pid            this candidate leads now
-//	warn   attempt failed           op error failed_attempts         the first attempt that failed; 10 s after a lost term at the earliest
+//	warn   attempt failed           op error failed_attempts         the first attempt that failed, unless "demoted" has told of that fault
 //	warn   attempt failed           op error                         of a shared session, for the election that the error names
 //	trace  attempt failed again     op error failed_attempts         the other attempts that failed
-//	info   attempts succeed again   after failed_attempts            the first one that did; if it was granted, "elected" tells of the outage
+//	info   attempts succeed again   after failed_attempts            the first one that did; if it was granted, "elected" tells of the outage;
+//	                                                                 after a lost term, only if they failed for 10 s
 //	error  gave up                  op error failed_attempts         a permanent failure ended the campaign
 //	error  gave up                  op error                         a permanent failure of anything else
 //	warn   heartbeat failed         op error                         before "elected", which then does not follow
 //	trace  heartbeat failed         op error                         during a term: "demoted" has the error
 //	warn   work failed after term   op error
 //	warn   release failed           op error
-//	error  work outlived its term   op error                         again if the session ends meanwhile
+//	error  work outlived its term   op error
+//	trace  work outlived its term   op error                         again, because the session has ended meanwhile
 //	info   work returned after all  op after                         after the end of the term's context
 //	error  hook panicked            op error [stack]
 //	trace  hook panicked            op error [stack]                 "demoted" had the error
@@ -38,7 +40,8 @@
 //	info   hook returned after all  op after                         after it was called
 //	warn   session setting refused  op error
 //	warn   candidate unhealthy      op error [stack]
-//	trace  candidate unhealthy      op error [stack]                 "demoted" had the error
+//	trace  candidate unhealthy      op error [stack]                 "demoted" had the error, or an earlier line
+//	info   candidate healthy again  after                            with its first attempt
 //	warn   request not answered     op error
 //	warn   driver call abandoned    op error
 //	warn   token fell               op error
@@ -49,6 +52,8 @@
 // fail meanwhile. A field in brackets is there if it is known:
 //
 //   - previous: who led before
+//   - offered: that leader had offered its lock to this candidate, by a transfer. Nothing else can be
+//     known of why the term of another ended: the leader's own log and the roster say that
 //   - ended: why the last term of this candidate ended
 //   - leaderless: for how long nobody led, at most
 //   - outage: for how long attempts failed before this election

@@ -46,12 +46,14 @@ func Succeed(ctx context.Context, d *lock.Dedicated, kept func() *session.Sessio
 	}
 	for err == nil && stands {
 		if a, err = queue.Wait(ctx, d, s); err != nil || a.Outcome == lock.Granted {
+			a.WasOffered = true
 			return a, err
 		}
 		stands, err = holderOffers(ctx, d, s)
 	}
 	if err == nil && s.InTransaction() { // the leader may have released its lock just after the last wait
 		if a, err = queue.TryAgain(ctx, d, s); err != nil || a.Outcome == lock.Granted {
+			a.WasOffered = true
 			return a, err
 		}
 	}

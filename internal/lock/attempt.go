@@ -61,6 +61,7 @@ const (
 type Attempt struct {
 	Outcome       Outcome
 	Lock          *Lock
+	WasOffered    bool   // the lock is held, and its last holder had offered it to this candidate
 	Holder        Holder // of a busy lock, if the acquirer looks for it and saw it
 	InTransaction bool   // in transaction scope
 	Keeps         bool   // the lock is busy, and this candidate keeps a session to try it often

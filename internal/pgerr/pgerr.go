@@ -44,6 +44,15 @@ func Broken(err error) bool {
 	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network)
 }
 
+// OfStatement reports whether the server has refused a statement, and may answer the next one on the
+// same connection. It may not after an error of class 08 or 57P (see Broken), and does not in a
+// transaction that has failed (class 25). A prepared statement that is missing shows another backend.
+func OfStatement(err error) bool {
+	state := State(err)
+	ends := strings.HasPrefix(state, "08") || strings.HasPrefix(state, "25") || strings.HasPrefix(state, "57P")
+	return state != "" && !ends && !IsMissingStatement(err)
+}
+
 // MaybeBroken is Broken, and true also for an error of pgx that has the method SafeToRetry. That
 // says "conn closed" of a connection that ended during a statement of its simple protocol, BEGIN
 // for one, but also that the caller's context was done before it.

@@ -53,6 +53,22 @@ func TestBrokenReportsErrorsThatEndTheConnection(t *testing.T) {
 	}
 }
 
+func TestAnErrorOfAStatementLeavesItsConnectionUsable(t *testing.T) {
+	for state, usable := range map[string]bool{"57014": true, "42501": true, "53200": true, "XX000": true,
+		"57P01": false, "57P04": false, "08P01": false, "25P02": false, "25P03": false, "26000": false, "42P05": false} {
+		for _, err := range bothDrivers(state) {
+			if OfStatement(fmt.Errorf("wrapped: %w", err)) != usable {
+				t.Errorf("OfStatement(%v) = %v", err, !usable)
+			}
+		}
+	}
+	for _, err := range []error{nil, errSome, io.EOF, driver.ErrBadConn} {
+		if OfStatement(err) {
+			t.Errorf("%v is of a statement", err)
+		}
+	}
+}
+
 func TestAnErrorOfPgxAboutItsConnectionMayMeanThatItIsBroken(t *testing.T) {
 	err := new(pgconn.PgConn).Exec(t.Context(), "").Close()
 	if err == nil || Broken(err) || !MaybeBroken(fmt.Errorf("wrapped: %w", err)) {

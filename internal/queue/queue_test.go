@@ -24,7 +24,9 @@ func answering(t *testing.T, answers map[string]drivertest.Rows, errs map[string
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		driver := &drivertest.Driver{
-			Exec: func(context.Context, string) (int64, error) { return 0, nil },
+			Exec: func(_ context.Context, statement string) (int64, error) {
+				return 0, errs[drivertest.NameOf(statement)]
+			},
 			Query: func(_ context.Context, statement string, _ []any) (drivertest.Rows, error) {
 				name := drivertest.NameOf(statement)
 				return answers[name], errs[name]

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/gate"
 	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/pgerr"
@@ -95,13 +96,26 @@ func (l *life) pause(d time.Duration, asked *time.Time) bool {
 	}
 }
 
-// heartbeat proves that the session lives. There is no second try: a connection on which a
-// statement failed is of no use.
+// heartbeat proves that the session lives. An error of the statement says nothing about the session: the
+// heartbeat is tried again, at once and then each ClockCheckEvery, while the validity lasts, which no
+// error renews. Inside a transaction such an error has released the locks.
 func (s *Session) heartbeat() (rung bool, err error) {
+	rung, err = ping(s)
+	for pause := time.Duration(0); !s.InTransaction() && pgerr.OfStatement(err) && backoff.Sleep(s.life.ctx, pause) && s.Valid(); pause = lease.ClockCheckEvery {
+		before := err
+		if rung, err = ping(s); err != nil && !pgerr.OfStatement(err) { // with the error before, the server has ended the session
+			return false, s.causeOf(fmt.Errorf("%w: %w", before, err))
+		}
+	}
+	return rung, s.causeOf(err)
+}
+
+// ping is one try of a heartbeat.
+func ping(s *Session) (rung bool, err error) {
 	ping, err := Do(s.life.ctx, s.Simple(), s.owner.Ping)
 	switch {
 	case err != nil:
-		return false, s.causeOf(err)
+		return false, err
 	case ping.Pid != s.Backend.pid:
 		return false, fmt.Errorf("%w: another backend answers (%d, not %d): %w", pgerr.ErrSessionLost, ping.Pid, s.Backend.pid, pgerr.ErrSessionPooled)
 	case ping.InRecovery:

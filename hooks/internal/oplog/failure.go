@@ -8,9 +8,9 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// sameFault is how long failed attempts after a lost term belong to that fault: most often its
-// server restarts. After it they are one of their own, because the server is still away.
-const sameFault = 10 * time.Second
+// toldAfter is how long an outage that began with a lost term lasts before its end is a line, too. A
+// server that restarts is away for less.
+const toldAfter = 10 * time.Second
 
 // OnError logs a failure, unless another line has its error. Of a series of failed attempts it
 // traces all but the first.
@@ -31,15 +31,20 @@ func (h *Hook) OnError(ctx context.Context, e hooks.Failure) {
 	h.returns(ctx, e)
 }
 
-// isSaid reports whether the line of a term's end has, or will have, the error of this failure. The
-// end of a session always ends the term.
+// isSaid reports whether another line has, or will have, the error of this failure: the end of a
+// session always ends the term, and a fault that goes on has its line.
 func (h *Hook) isSaid(e hooks.Failure) (said bool) {
 	h.with(e.Origin, func(c *candidate) {
 		switch {
 		case e.Op == hooks.OpHeartbeat:
 			said = c.leading
-		case e.Op == hooks.OpHealth, e.Op == hooks.OpHook && e.Returned == nil:
+		case e.Op == hooks.OpHealth:
+			said = c.repeats(e.Err) || c.ill
+			c.ill = true
+		case e.Op == hooks.OpHook && e.Returned == nil:
 			said = c.repeats(e.Err)
+		case e.Returned != nil:
+			_, said = h.running[e.Returned]
 		}
 	})
 	return said
@@ -91,31 +96,33 @@ func (h *Hook) failed(e hooks.Failure) (o outage, first bool) {
 			c.outage.since = e.At
 		}
 		c.outage.failed++
-		first = !c.outage.warned && (c.lostAt.IsZero() || e.At.Sub(c.lostAt) >= sameFault)
+		first = !c.outage.warned && !c.lost // else "demoted" has told of it
 		c.outage.warned = c.outage.warned || first
 		if o = c.outage; e.Permanent {
-			c.outage = outage{}
+			c.outage, c.lost = outage{}, false
 		}
 	})
 	return o, first
 }
 
-// OnCampaign traces an attempt, and logs the end of an outage, and that this candidate is in
-// transaction scope, or has become the deputy.
+// OnCampaign traces an attempt, and logs the end of an outage, and that this candidate is healthy
+// again, in transaction scope, or has become the deputy.
 func (h *Hook) OnCampaign(ctx context.Context, e hooks.Campaign) {
 	var was outage
 	var inside, deputy bool
 	h.with(e.Origin, func(c *candidate) {
-		if e.Outcome != hooks.Failed {
-			c.lostAt = time.Time{}
-		}
+		c.lost = c.lost && e.Outcome == hooks.Failed
 		if e.Outcome != hooks.Failed && e.Outcome != hooks.Granted { // the line of the election tells of the outage
 			was, c.outage = c.outage, outage{}
 		}
+		c.ill = c.ill && e.WasUnhealthy == 0
 		inside, deputy = e.InTransaction && !c.inside, e.Deputy && !c.deputy
 		c.inside, c.deputy = c.inside || inside, e.Deputy
 	})
-	if was.warned {
+	if e.WasUnhealthy > 0 {
+		h.line(ctx, Info, "candidate healthy again", e.Origin, "after", round(e.WasUnhealthy))
+	}
+	if was.warned || was.failed > 0 && e.At.Sub(was.since) >= toldAfter {
 		h.line(ctx, Info, "attempts succeed again", e.Origin, "after", round(e.At.Sub(was.since)), "failed_attempts", was.failed)
 	}
 	if inside {
@@ -128,7 +135,8 @@ func (h *Hook) OnCampaign(ctx context.Context, e hooks.Campaign) {
 		"outcome", string(e.Outcome), "deputy", e.Deputy, "took", round(e.Took), "next", round(e.Next))
 }
 
-// returns logs once when work or a hook has returned that did not in time. Work may be reported twice.
+// returns logs once when work or a hook has returned that did not in time. Work is reported twice if its
+// session ends meanwhile.
 func (h *Hook) returns(ctx context.Context, e hooks.Failure) {
 	if e.Returned == nil {
 		return

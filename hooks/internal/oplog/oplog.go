@@ -36,13 +36,14 @@ type Hook struct {
 
 // A candidate is what the lines of one candidate depend on.
 type candidate struct {
-	outage  outage    // of the database
-	deputy  bool      // it is the deputy
-	inside  bool      // it is in transaction scope
-	deaf    bool      // it does not listen for the loss of its session
-	leading bool      // between OnElected and OnDemoted
-	lostAt  time.Time // when it lost a term; zero if an attempt has succeeded since
-	said    error     // of the last line that may have the error of another event
+	outage  outage // of the database
+	deputy  bool   // it is the deputy
+	inside  bool   // it is in transaction scope
+	deaf    bool   // it does not listen for the loss of its session
+	leading bool   // between OnElected and OnDemoted
+	lost    bool   // it has lost a term, and no attempt has succeeded since
+	ill     bool   // it was told to be unhealthy
+	said    error  // of the last line that may have the error of another event
 }
 
 // outage is a series of failed attempts.

@@ -102,7 +102,7 @@ func everythingAtOnce(h *oplog.Hook) {
 		h.OnElected(ctx, hooks.Elected{Origin: a, NotListening: errRefused})
 	}
 	attempt(h, a, 4, hooks.Failed, 0)
-	h.OnElected(ctx, hooks.Elected{Origin: a, Previous: "b", Leaderless: 1})
+	h.OnElected(ctx, hooks.Elected{Origin: a, Previous: "b", Offered: true, Leaderless: 1})
 	attempt(h, a, 5, hooks.Failed, 0)
 	h.OnElected(ctx, hooks.Elected{Origin: a, Previous: "a", PreviousReason: hooks.Resigned, Leaderless: 1})
 	h.OnHeartbeat(ctx, hooks.Heartbeat{Origin: a})
@@ -139,8 +139,12 @@ func everythingAtOnce(h *oplog.Hook) {
 	for _, op := range []hooks.Op{hooks.OpWork, hooks.OpHook} {
 		returned := make(chan struct{})
 		h.OnError(ctx, hooks.Failure{Origin: a, Op: op, Returned: returned})
+		if op == hooks.OpWork {
+			h.OnError(ctx, hooks.Failure{Origin: a, Op: op, Returned: returned})
+		}
 		close(returned)
 	}
+	h.OnCampaign(ctx, hooks.Campaign{Origin: a, Outcome: hooks.Busy, WasUnhealthy: time.Second})
 }
 
 // A row documents the lines of one message and level. Fields in brackets may be missing.
@@ -331,6 +335,7 @@ func TestAnElectionTellsWhoLedBefore(t *testing.T) {
 	for want, e := range map[string]hooks.Elected{
 		"info elected token=7 campaigned=9.581s":                                                        {},
 		"info elected token=7 previous=b leaderless=90ms campaigned=9.581s":                             {Previous: "b", Leaderless: 90 * time.Millisecond},
+		"info elected token=7 previous=b offered=true leaderless=2ms campaigned=9.581s":                 {Previous: "b", Offered: true, Leaderless: 2 * time.Millisecond},
 		"info elected again token=7 ended=session_lost leaderless=1.5s campaigned=9.581s":               {Previous: "a", PreviousReason: hooks.SessionLost, Leaderless: 1500 * time.Millisecond},
 		"info elected token=7 previous=b leaderless=5s outage=1m0s failed_attempts=1 campaigned=9.581s": {Previous: "b", Leaderless: 5 * time.Second, At: start.Add(time.Minute)},
 	} {
@@ -358,12 +363,12 @@ func TestALostTermIsOneLine(t *testing.T) {
 	check(t, &l, "info elected token=0 campaigned=0s", "warn demoted token=0 reason=session_lost held=0s error=connection refused")
 }
 
-// Its server restarts, say. It is told when the next attempts fail for long.
-func TestAttemptsThatFailSoonAfterALostTermAreThatFault(t *testing.T) {
+// Its server restarts, say. That it answers again is told if that took long.
+func TestAttemptsThatFailAfterALostTermAreThatFault(t *testing.T) {
 	const lost = "warn demoted token=0 reason=session_lost held=0s error=connection refused"
 	for seconds, more := range map[int][]string{
 		5:  nil,
-		15: {"warn attempt failed op=campaign error=connection refused failed_attempts=11", "info attempts succeed again after=14s failed_attempts=15"},
+		15: {"info attempts succeed again after=14s failed_attempts=15"},
 	} {
 		var l log
 		h := oplog.New(l.write)
@@ -373,7 +378,25 @@ func TestAttemptsThatFailSoonAfterALostTermAreThatFault(t *testing.T) {
 		}
 		attempt(h, a, seconds, hooks.Busy, time.Duration(seconds-1)*time.Second)
 		check(t, &l, append([]string{lost}, more...)...)
+		l.lines = nil
+		attempt(h, a, 1, hooks.Failed, time.Hour) // another fault
+		check(t, &l, wentAway)
 	}
+}
+
+func TestACandidateThatIsHealthyAgainIsToldOnce(t *testing.T) {
+	var l log
+	h := oplog.New(l.write)
+	const ill = "warn candidate unhealthy op=health error=connection refused"
+	for range 2 {
+		for range 3 { // as of three calls of TryCampaign
+			h.OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpHealth, Err: fmt.Errorf("%w", errRefused)})
+			h.OnCampaign(ctx, hooks.Campaign{Origin: a, Outcome: hooks.Busy})
+		}
+		h.OnCampaign(ctx, hooks.Campaign{Origin: a, Outcome: hooks.Busy, WasUnhealthy: time.Minute})
+		h.OnCampaign(ctx, hooks.Campaign{Origin: a, Outcome: hooks.Busy})
+	}
+	check(t, &l, ill, "info candidate healthy again after=1m0s", ill, "info candidate healthy again after=1m0s")
 }
 
 // OnElected panics, which ends the term, or the health check fails.
@@ -411,7 +434,8 @@ func TestAStackIsAFieldOfItsOwn(t *testing.T) {
 	check(t, &l, "error hook panicked op=hook error=a hook panicked: oops stack=goroutine 1")
 }
 
-// It is reported again when the session ends. The time counts from the end of the term's context.
+// It is reported again when the session ends, which is the same fault. The time counts from the end of
+// the term's context.
 func TestWorkThatReturnsAfterAllIsToldOnceBeforeTheEndOfItsTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l log
@@ -425,7 +449,7 @@ func TestWorkThatReturnsAfterAllIsToldOnceBeforeTheEndOfItsTerm(t *testing.T) {
 		h.OnDemoted(ctx, hooks.Demoted{Origin: a, Reason: hooks.Resigned, LeadReturned: true, Held: time.Hour})
 		synctest.Wait()
 		const overran = "error work outlived its term op=work error=connection refused"
-		check(t, &l, overran, overran, "info work returned after all op=work after=3s", "info lead returned: Run ends token=0 held=1h0m0s")
+		check(t, &l, overran, "info work returned after all op=work after=3s", "info lead returned: Run ends token=0 held=1h0m0s")
 	})
 }
 

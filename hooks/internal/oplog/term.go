@@ -16,7 +16,7 @@ func (h *Hook) OnElected(ctx context.Context, e hooks.Elected) {
 	h.with(e.Origin, func(c *candidate) {
 		deaf = e.NotListening != nil && !c.deaf
 		c.deaf = c.deaf || deaf
-		was, c.outage, c.leading = c.outage, outage{}, true
+		was, c.outage, c.leading, c.ill = c.outage, outage{}, true, false
 	})
 	if deaf {
 		h.line(ctx, Info, "not listening for loss", e.Origin, "reason", e.NotListening)
@@ -31,6 +31,9 @@ func (h *Hook) OnElected(ctx context.Context, e hooks.Elected) {
 	}
 	if e.PreviousReason != "" {
 		fields = append(fields, "ended", string(e.PreviousReason))
+	}
+	if e.Offered {
+		fields = append(fields, "offered", true)
 	}
 	if e.Leaderless > 0 {
 		fields = append(fields, "leaderless", round(e.Leaderless))
@@ -65,7 +68,7 @@ func (h *Hook) OnDemoted(ctx context.Context, e hooks.Demoted) {
 		c.leading = false
 		switch e.Reason {
 		case hooks.SessionLost, hooks.LeaseExpired:
-			c.lostAt = e.At
+			c.lost = true
 		case hooks.LeadFailed, hooks.Unhealthy:
 			known = c.repeats(e.Err)
 		}

@@ -53,11 +53,11 @@ type Candidate struct {
 	PID          int32      `json:"pid"`
 	User         string     `json:"user"`
 	Address      string     `json:"address,omitempty"`
-	SessionSince *time.Time `json:"session_since,omitempty"`
-	LeadingSince *time.Time `json:"leading_since,omitempty"` // of a leader; null on a shared session
+	SessionSince *time.Time `json:"session_at,omitempty"`
+	LeadingSince *time.Time `json:"elected_at,omitempty"` // of a leader; null on a shared session
 	LeaseMillis  int64      `json:"lease_ms,omitempty"`
 	Scope        string     `json:"scope,omitempty"` // session or transaction
-	WaitingSince *time.Time `json:"waiting_since,omitempty"`
+	WaitingSince *time.Time `json:"queued_at,omitempty"`
 }
 
 // Look asks the server. It returns the named elections in order, or without names all that
