@@ -19,7 +19,6 @@ import (
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/preflight"
-	"github.com/pgelector/pgelector/internal/promotion"
 	"github.com/pgelector/pgelector/internal/session"
 	"github.com/pgelector/pgelector/internal/syncrep"
 )
@@ -149,6 +148,8 @@ type config struct {
 	notifier        Notifier
 	tokenEpoch      int64
 	takesRequests   bool
+
+	validateInterval time.Duration
 }
 
 // onSharedSession is an option of each election of a shared session, and of the session.
@@ -176,6 +177,7 @@ const (
 	defaultPollRetry       = time.Second
 	defaultDeputyInterval  = 100 * time.Millisecond
 	defaultBackoff         = time.Second
+	defaultValidate        = time.Second
 	backoffGrowth          = 5 // the longest backoff, in shortest ones, when not chosen
 	maxCandidateID         = 63
 )
@@ -286,6 +288,25 @@ func WithLease(d time.Duration) SessionOption {
 func WithHeartbeatInterval(d time.Duration) SessionOption {
 	return sessionOptionOf(func(c *config) error {
 		c.lease.Heartbeat, c.heartbeatChosen = d, true
+		return nil
+	})
+}
+
+// WithValidateInterval sets how often a leader checks in pg_locks that it still holds its locks, beside
+// its heartbeats: other code, or the driver, may have released them on its connection. Each check
+// is one statement for all locks of a session. A lock that is gone ends the session, and its terms, with
+// ErrSessionLost. Default 1 s; 0 turns the checks off; at least 10 ms, at most 24 h.
+//
+// The checks are put off so that the waits for their answers take at most 1/2000 of the time: a
+// server with thousands of locks takes longer. But one comes at the latest with each tenth heartbeat.
+// Settings has the interval in force. In transaction scope each heartbeat proves that the
+// locks are held, and this option does nothing.
+func WithValidateInterval(d time.Duration) SessionOption {
+	return sessionOptionOf(func(c *config) error {
+		c.validateInterval = d
+		if d != 0 && (d < minRetry || d > maxRetry) {
+			return bad("WithValidateInterval", d, "want 0 or %v <= interval <= %v", minRetry, maxRetry)
+		}
 		return nil
 	})
 }
@@ -592,7 +613,7 @@ func WithRequests(take bool) CommonOption {
 }
 
 func configure[O Option](election string, opts []O) (config, error) {
-	c := config{lease: lease.Lease{Length: defaultLease}, readOnlyTimeout: defaultReadOnlyTimeout, gracefulRelease: true, takesRequests: true}
+	c := config{lease: lease.Lease{Length: defaultLease}, readOnlyTimeout: defaultReadOnlyTimeout, gracefulRelease: true, takesRequests: true, validateInterval: defaultValidate}
 	if err := CheckElection(election); err != nil {
 		return c, err
 	}
@@ -675,12 +696,12 @@ func (c *config) pins() int {
 }
 
 // sessions are what sessions are like, and who receives their reports.
-func (c *config) sessions(pool *sql.DB, places *promotion.Part, beat func(session.Beat), hear func([]inbox.Request), report func(context.Context, hooks.Failure)) session.Config {
+func (c *config) sessions(pool *sql.DB, beat func(session.Beat), hear func([]inbox.Request), report func(context.Context, hooks.Failure), more ...session.Part) session.Config {
 	scope := session.Scope(c.scope)
 	if c.shared || c.synchronous {
 		scope = session.SessionScope
 	}
-	parts := []session.Part{&preflight.Part{}, places}
+	parts := append([]session.Part{&preflight.Part{}}, more...)
 	if c.synchronous {
 		parts = append(parts, syncrep.New(c.longestLease))
 	}

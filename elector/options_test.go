@@ -204,7 +204,8 @@ func TestWithHooksMayBeUsedMoreThanOnce(t *testing.T) {
 func TestSettingsAreThoseInForce(t *testing.T) {
 	e, err := elector.New(newPool(t), "orders", elector.WithLease(20*time.Second), elector.WithRequests(false))
 	want := elector.Settings{Lease: 20 * time.Second, HeartbeatInterval: 4 * time.Second, Drain: 4 * time.Second, Validity: 14 * time.Second,
-		RetryInterval: 3 * time.Second, DeputyInterval: 100 * time.Millisecond}
+		RetryInterval: 3 * time.Second, DeputyInterval: 100 * time.Millisecond, BackoffMin: time.Second, BackoffMax: 5 * time.Second,
+		ValidateInterval: time.Second}
 	if err != nil || e.Settings() != want {
 		t.Errorf("got %+v, %v", e.Settings(), err)
 	}
@@ -243,6 +244,7 @@ func TestAnOptionIsAcceptedOnlyWhereItIsUsed(t *testing.T) {
 		"WithRetryInterval":      {elector.WithRetryInterval(time.Second), true, false, false},
 		"WithLease":              {elector.WithLease(10 * time.Second), true, false, false},
 		"WithHeartbeatInterval":  {elector.WithHeartbeatInterval(2 * time.Second), true, false, false},
+		"WithValidateInterval":   {elector.WithValidateInterval(0), true, false, false},
 		"WithDrain":              {elector.WithDrain(2 * time.Second), true, false, false},
 		"WithTokenEpoch":         {elector.WithTokenEpoch(1), true, false, false},
 		"WithKey":                {elector.WithKey(1), false, true, true},
@@ -382,7 +384,8 @@ func TestWhatALogShowsCanBeRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, value := range map[string]any{
-		"lease=10s heartbeat=2s drain=2s validity=7s retry=3s deputy=100ms scope=auto takeover=deputy requests=true listens=false": e.Settings(),
+		"lease=10s heartbeat=2s drain=2s validity=7s retry=3s deputy=100ms scope=auto takeover=deputy requests=true " +
+			"backoff=1s..5s attempts=0 minimum=0 check=0s stepdown=0 campaign=0 validate=1s listens=false": e.Settings(),
 		`candidate "web-1" of election "orders"`: e,
 		"auto":                                   elector.Auto,
 		"session":                                elector.SessionScope,

@@ -107,14 +107,6 @@ func (t *Term) Valid() bool {
 	return t.ctx.Err() == nil && t.closing.Err() == nil && t.healthy.Err() == nil && t.lock.Session.Valid()
 }
 
-// check is Verify, for a heartbeat. The lock is not released meanwhile.
-func (t *Term) check() {
-	if t.begin() {
-		defer t.work.Finish()
-		_ = t.lock.Verify(t.ctx) // which ends the session if the lock is gone
-	}
-}
-
 // Verify asks the server whether the session still holds the lock, in one round trip. It
 // returns nil if so; the lease is then renewed. If not, the term ends, and the error wraps
 // ErrNotLeader and its cause. If ctx ends first, the error wraps its cause, and the term

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 # What each package of the core may import from this module.
 spine='internal/lock internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'
-parts='internal/preflight internal/promotion internal/syncrep internal/inbox internal/deputy internal/handover internal/shared internal/fenced internal/wakeup'
+parts='internal/preflight internal/promotion internal/syncrep internal/inbox internal/deputy internal/handover internal/shared internal/fenced internal/wakeup internal/validate'
 declare -A may=(
   [internal/pgerr]='' [internal/backoff]='' [internal/lockkey]='' [internal/gate]='' [internal/turn]=''
   [internal/lease]='internal/pgerr'
@@ -18,7 +18,7 @@ declare -A may=(
   [internal/promotion]="db $spine" [internal/syncrep]="db $spine" [internal/inbox]="db $spine"
   [internal/deputy]="db $spine" [internal/handover]="db $spine" [internal/shared]="db $spine"
   [internal/fenced]="db internal/pin $spine"
-  [internal/wakeup]="db $spine"
+  [internal/wakeup]="db $spine" [internal/validate]="db $spine"
   [elector]="hooks internal/gate $spine $parts"
 )
 pure=("${!may[@]}" health hooks hooks/hookstest hooks/metrics db roster dashboard electortest shard)

@@ -274,15 +274,17 @@ func TestVerifyEndsATermWhoseLockIsGone(t *testing.T) {
 	}
 }
 
-// A lock that is gone while the session lives is found by the tenth heartbeat.
-func TestATenthHeartbeatEndsATermWhoseLockIsGone(t *testing.T) {
+// However long the interval is, a validation comes with each tenth heartbeat.
+func TestAValidationEndsATermWhoseLockIsGone(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)
-		expectHeartbeats(mock, 19)
-		expectHeartbeat(mock)
+		expectHeartbeats(mock, 10)
+		query(mock, "HeldLocks").WillReturnRows(row(orders))
+		expectHeartbeats(mock, 10)
+		query(mock, "HeldLocks").WillReturnRows(rows())
 		query(mock, "HoldsLock").WillReturnRows(row(false, sessionPID))
-		e, rec := newElector(t, pool)
+		e, rec := newElector(t, pool, elector.WithValidateInterval(24*time.Hour))
 		term := campaign(t, e)
 		<-term.Context().Done()
 		if held := time.Since(term.ElectedAt()); held != 40*time.Second {

@@ -18,13 +18,8 @@ import (
 type Beat struct {
 	Took     time.Duration
 	Deadline time.Time // until when it prolongs the validity
-	Checks   bool      // time to check in pg_locks that the session has its locks
 	Rung     bool      // others may have requests to the session
 }
-
-// checkEvery is how many heartbeats one check of the locks in pg_locks goes with. In
-// transaction scope each heartbeat proves that the locks are held.
-const checkEvery = 10
 
 // keep is the session's life: heartbeats until one fails, the validity has run out, or the
 // session is closed. Any answered statement counts as a heartbeat, and delays the next one by
@@ -39,7 +34,7 @@ func (s *Session) keep(beatParts func(Beat) error, onBeat func(Beat)) {
 	}()
 	var asked time.Time    // when a suspicion last had a heartbeat sent
 	heard := s.Proof.Now() // when the last heartbeat was sent
-	for beats := 1; ; {
+	for {
 		if !s.Valid() {
 			s.life.cancel(s.Proof.Expiry())
 			return
@@ -62,9 +57,8 @@ func (s *Session) keep(beatParts func(Beat) error, onBeat func(Beat)) {
 			s.life.cancel(err)
 			return
 		}
-		beat := Beat{Took: time.Since(start), Deadline: s.Proof.Deadline(), Checks: !s.tx.inside && beats%checkEvery == 0,
+		beat := Beat{Took: time.Since(start), Deadline: s.Proof.Deadline(),
 			Rung: rung || s.tx.inside} // where no heartbeat can try a lock: a full lock table would end the transaction
-		beats++
 		if err := beatParts(beat); err != nil {
 			s.life.cancel(err)
 			return

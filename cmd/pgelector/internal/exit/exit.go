@@ -127,6 +127,7 @@ var flags = map[string]string{
 	"WithScope":              "--scope",
 	"WithSynchronousStandby": "--synchronous-standby",
 	"WithTokenEpoch":         "--token-epoch",
+	"WithValidateInterval":   "--validate",
 }
 
 // ByFlags turns an error about options into one of bad usage that names their flags. notes,

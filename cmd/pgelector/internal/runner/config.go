@@ -27,6 +27,7 @@ type Config struct {
 
 	Lease           time.Duration
 	Heartbeat       time.Duration // 0 means the library's default
+	Validate        time.Duration // 0 means never
 	Drain           time.Duration // 0 means a fifth of the lease, or what the grace needs
 	Grace           time.Duration // NoGrace means what fits into the drain
 	Retry           time.Duration // 0 means the library's default
@@ -142,7 +143,7 @@ func (c *Config) options() (all []elector.Option) {
 // sessionOptions returns those that go for shards, too.
 func (c *Config) sessionOptions() []elector.SessionOption {
 	all := []elector.SessionOption{elector.WithLease(c.Lease), elector.WithDrain(c.Drain),
-		elector.WithMaxAttempts(c.MaxAttempts), elector.WithReadOnlyTimeout(c.ReadOnlyTimeout), elector.WithTokenEpoch(c.TokenEpoch)}
+		elector.WithMaxAttempts(c.MaxAttempts), elector.WithReadOnlyTimeout(c.ReadOnlyTimeout), elector.WithTokenEpoch(c.TokenEpoch), elector.WithValidateInterval(c.Validate)}
 	if c.Heartbeat != 0 {
 		all = append(all, elector.WithHeartbeatInterval(c.Heartbeat))
 	}
