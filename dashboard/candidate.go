@@ -21,6 +21,7 @@ type candidate struct {
 	Seen     string // when it last published
 	Session  string // backend, user and address
 	Waiting  string // how long
+	Lease    string // of a leader, and how much of it is left
 	Metadata []pair
 	Hidden   int // pairs of metadata not shown
 
@@ -109,10 +110,26 @@ func holder(row db.AdvisoryLocksRow, now time.Time) candidate {
 	case !row.Granted:
 		c.Role = waits
 	}
+	if c.Role == leads && c.lease != 0 {
+		c.Lease = c.leaseAt(now)
+	}
 	if row.WaitingMicros != 0 {
 		c.Waiting = "waiting for " + lasting(now.Sub(db.Time(row.WaitingMicros)))
 	}
 	return c
+}
+
+// leaseAt says how long a leader's lease is, and when it runs out.
+func (c *candidate) leaseAt(now time.Time) string {
+	text := "lease " + lasting(c.lease)
+	switch left := c.heard.Add(c.lease).Sub(now); {
+	case c.heard.IsZero():
+		return text + ", its renewal is hidden: GRANT pg_read_all_stats"
+	case left <= 0:
+		return text + ", run out"
+	default:
+		return fmt.Sprintf("%s, renewed %s ago, %s left", text, lasting(now.Sub(c.heard)), lasting(left))
+	}
 }
 
 // record adds the roster's record of a candidate.

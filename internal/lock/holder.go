@@ -21,6 +21,8 @@ type Holder struct {
 	Lease       time.Duration
 	Scope       session.Scope
 	ElectedAt   time.Time
+	RenewedAt   time.Time
+	AskedAt     time.Time
 	Blocks      string // says that it does not lead, and keeps the lock from all candidates; "" of a leader
 }
 
@@ -39,7 +41,8 @@ func HolderOf(ctx context.Context, pool *sql.DB, key int64, timeout time.Duratio
 
 func holderOf(row db.HolderRow) Holder {
 	h := Holder{CandidateID: row.ApplicationName, PID: row.Pid, User: row.Usename, Addr: row.ClientAddr, SessionAt: db.Time(row.ConnectedMicros),
-		Lease: time.Duration(row.LeaseMillis) * time.Millisecond, ElectedAt: db.Time(row.SinceMicros)}
+		Lease: time.Duration(row.LeaseMillis) * time.Millisecond, ElectedAt: db.Time(row.SinceMicros),
+		RenewedAt: db.Time(row.RenewedMicros), AskedAt: db.Time(row.AskedMicros)}
 	if row.Blocks != "" {
 		h.Blocks = db.Blocker(row.Pid, row.ApplicationName, row.Usename, row.Blocks, row.Prepared)
 	}

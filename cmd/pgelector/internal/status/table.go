@@ -151,6 +151,14 @@ func (c Candidate) lease() string {
 	text := "-"
 	if c.LeaseMillis != 0 {
 		text = (time.Duration(c.LeaseMillis) * time.Millisecond).String()
+		switch c.Alive {
+		case "yes":
+			text += fmt.Sprintf(", %v left", c.left.Round(100*time.Millisecond))
+		case "no":
+			text += ", run out"
+		case "cannot tell":
+			text += ", hidden"
+		}
 	}
 	if c.Scope == "transaction" {
 		text += ", in a transaction"
@@ -189,7 +197,7 @@ func (s Snapshot) Notes() []string {
 		for _, blocker := range e.Blockers {
 			notes = append(notes, fmt.Sprintf("Nobody leads %s: %s.", e.title(), blocker))
 		}
-		hidden = hidden || e.Leader != nil && e.Leader.SessionSince == nil
+		hidden = hidden || e.Leader != nil && (e.Leader.SessionSince == nil || e.Leader.LeaseMillis != 0 && e.Leader.LeaseRenewed == nil)
 	}
 	for of := range s.shares() {
 		if of.group == "" {
@@ -199,7 +207,7 @@ func (s Snapshot) Notes() []string {
 		}
 	}
 	if hidden {
-		notes = append(notes, "This role may not see addresses and times: GRANT pg_read_all_stats.")
+		notes = append(notes, "This role may not see addresses and times, nor when a lease was renewed: GRANT pg_read_all_stats TO it.")
 	}
 	return notes
 }
