@@ -79,7 +79,7 @@ func TestARosterListsCandidatesAndTerms(t *testing.T) {
 			roster.WithMetadata(map[string]string{"zone": "a", "<b>": `"quoted"`}))
 		second := rosterOn(t, pools[1], schema, roster.WithVersion(""))
 		leader := s.stand(t, pools[0], election,
-			elector.WithHealth(func(context.Context) float64 { return 0.75 }, elector.HealthPolicy{}))
+			elector.WithHealth(func(context.Context) elector.HealthReport { return elector.HealthReport{Score: 0.75} }, elector.HealthPolicy{}))
 		check(t, first.Add(leader.Elector))
 		token := leader.run(t, nil).elected(t).Token
 		follower := s.stand(t, pools[1], election, elector.WithHooks(second)).run(t, nil)

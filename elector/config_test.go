@@ -56,7 +56,7 @@ func TestTheDefaultsOfALeaseKeepWhatIsSet(t *testing.T) {
 
 // What New fills in, however the other options are set, is what its own option takes.
 func TestEveryDefaultIsWithinTheBoundsOfItsOption(t *testing.T) {
-	check := func(context.Context) float64 { return 1 }
+	check := func(context.Context) HealthReport { return HealthReport{Score: 1} }
 	for name, opts := range map[string][]Option{
 		"none":                      nil,
 		"the shortest lease":        {WithLease(minLease)},

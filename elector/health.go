@@ -1,9 +1,11 @@
 package elector
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"sync"
 	"time"
@@ -27,15 +29,33 @@ type HealthPolicy struct {
 	// CampaignAfter is how many good checks in a row make an unhealthy candidate healthy:
 	// 1 to 1000. Default 3.
 	CampaignAfter int
+
+	// StayWhenUnhealthy lets a leader that becomes unhealthy lead on: the policy decides about
+	// campaigns alone.
+	StayWhenUnhealthy bool
 }
 
-// Health is the result of a candidate's last check.
+// A HealthReport is what a check returns, or a program reports of itself (Elector.ReportHealth).
+type HealthReport struct {
+	Score     float64           // from 0 (unfit) to 1 (fit): less and NaN count as 0, and more as 1
+	Unhealthy bool              // unfit, whatever the score
+	Why       string            // the reason, as people will read it
+	Metadata  map[string]string // what it is about, such as the load; not to be changed afterwards
+}
+
+// Health is what is known of a candidate's health, by its last check and its last report: the worse one
+// has the score, the time and the reason.
 type Health struct {
-	Score   float64   // from 0 to 1; 0 if the check returned none
-	Healthy bool      // whether the candidate may campaign and lead; the policy decides, not the last check alone
-	At      time.Time // when the check ended; zero before the first check, and without WithHealth
-	Err     error     // why there is no score: the check panicked or timed out
-	Current bool      // whether the candidate is being checked: it campaigns or leads
+	Score    float64 // from 0 to 1; 0 if the check returned none
+	Healthy  bool    // whether the candidate may campaign and lead; the policy decides, not the last check alone
+	Minimum  float64 // the lowest good score
+	Why      string  // as reported; or the text of Err
+	Metadata map[string]string
+	At       time.Time // of the check or the report; zero if there was none
+	Err      error     // why there is no score: the check panicked or timed out
+	Current  bool      // whether the candidate campaigns or leads, so that it is checked
+
+	unfit bool // whatever the score
 }
 
 const (
@@ -57,10 +77,10 @@ const (
 //	   ▲                                                  │
 //	   └───────── CampaignAfter good checks in a row ─────┘
 //
-// Its methods may be called from any goroutine, start and stop by one at a time. start,
-// stop and healthy do nothing on a nil monitor, that of a candidate without a check.
+// Without a check the candidate is healthy by it. A report counts at once, beside the checks, until the next report.
+// The methods may be called from any goroutine, start and stop by one at a time.
 type healthMonitor struct {
-	check   func(context.Context) float64
+	check   func(context.Context) HealthReport // may be nil
 	policy  HealthPolicy
 	report  func(error)   // called each time the candidate becomes unhealthy; must not block
 	running chan struct{} // holds a value while a check runs
@@ -69,11 +89,13 @@ type healthMonitor struct {
 	stopped chan struct{}
 
 	mu        sync.Mutex
-	last      Health
+	on        bool            // between start and stop
+	last      Health          // by the checks alone
+	reported  *Health         // the last report; nil if there was none
 	streak    int             // checks in a row that contradict last.Healthy
 	health    context.Context // done while the candidate is unhealthy
 	sicken    context.CancelCauseFunc
-	firstDone chan struct{} // closed by the first check
+	firstDone chan struct{} // closed by the first check, and without a check
 	wellAgain chan struct{} // closed when the candidate becomes healthy
 }
 
@@ -83,11 +105,8 @@ var (
 	errCheckPanicked = errors.New("the check panicked")
 )
 
-// newHealthMonitor starts nothing. A candidate is unhealthy until start.
-func newHealthMonitor(check func(context.Context) float64, policy HealthPolicy, report func(error)) *healthMonitor {
-	if check == nil {
-		return nil
-	}
+// newHealthMonitor starts nothing. A candidate with a check is unhealthy until start.
+func newHealthMonitor(check func(context.Context) HealthReport, policy HealthPolicy, report func(error)) *healthMonitor {
 	m := &healthMonitor{check: check, policy: policy, report: report, running: make(chan struct{}, 1)}
 	m.reset()
 	return m
@@ -98,16 +117,23 @@ func (m *healthMonitor) reset() {
 	m.health, m.sicken = context.WithCancelCause(context.Background())
 	m.sicken(fmt.Errorf("%w: %w", ErrUnhealthy, errUnchecked))
 	m.firstDone, m.wellAgain = make(chan struct{}), make(chan struct{})
+	if m.check == nil {
+		m.last = Health{Score: 1, Healthy: true}
+		m.settle(true)
+		close(m.firstDone)
+	}
+	m.last.Current = m.on
 }
 
 // start begins to check. The checks' context has the values of ctx, but outlives it.
 func (m *healthMonitor) start(ctx context.Context) {
-	if m == nil {
-		return
-	}
 	m.mu.Lock()
+	m.on = true
 	m.reset()
 	m.mu.Unlock()
+	if m.check == nil {
+		return
+	}
 	ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.stopped = make(chan struct{})
 	go func() {
@@ -119,13 +145,13 @@ func (m *healthMonitor) start(ctx context.Context) {
 // stop cancels the context of a running check, but does not wait for the check. Nothing is
 // reported after stop. It is idempotent.
 func (m *healthMonitor) stop() {
-	if m != nil && m.cancel != nil {
+	if m.cancel != nil {
 		m.cancel()
 		<-m.stopped
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.last.Current = false
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.on, m.last.Current = false, false
 }
 
 func (m *healthMonitor) run(ctx context.Context) {
@@ -171,7 +197,15 @@ func (m *healthMonitor) runCheck(ctx context.Context) (h Health) {
 			h = Health{At: time.Now(), Err: newPanicError(errCheckPanicked, p)}
 		}
 	}()
-	return Health{Score: clampScore(m.check(ctx)), At: time.Now()}
+	return healthOf(m.check(ctx))
+}
+
+func healthOf(r HealthReport) Health {
+	h := Health{Score: clampScore(r.Score), Why: r.Why, Metadata: r.Metadata, At: time.Now()}
+	if h.unfit = r.Unhealthy; h.unfit {
+		h.Why = cmp.Or(h.Why, "it reports itself unhealthy")
+	}
+	return h
 }
 
 func clampScore(score float64) float64 {
@@ -186,29 +220,67 @@ func clampScore(score float64) float64 {
 func (m *healthMonitor) apply(h Health) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	good, first := h.Score >= m.policy.Minimum, m.last.At.IsZero()
-	changed := m.count(good, first)
-	if h.Current, h.Healthy = true, m.last.Healthy; changed {
+	good, first := m.fit(h), m.last.At.IsZero()
+	if h.Current, h.Healthy = true, m.last.Healthy; m.count(good, first) {
 		h.Healthy = good
 	}
 	m.last = h
-	switch {
-	case changed && good:
-		m.health, m.sicken = context.WithCancelCause(context.Background())
-		close(m.wellAgain)
-	case changed:
-		if first {
-			m.health, m.sicken = context.WithCancelCause(context.Background()) // with another cause
-		} else {
-			m.wellAgain = make(chan struct{})
-		}
-		err := m.explain(h)
-		m.sicken(err)
-		m.report(err)
-	}
+	m.settle(first)
 	if first {
 		close(m.firstDone)
 	}
+}
+
+// push records a report, which counts at once.
+func (m *healthMonitor) push(h Health) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h.Healthy = m.fit(h)
+	m.reported = &h
+	m.settle(false)
+}
+
+func (m *healthMonitor) fit(h Health) bool { return h.Score >= m.policy.Minimum && !h.unfit }
+
+// settle makes the candidate healthy or unhealthy, if what is known changes that, or is known for the first time.
+func (m *healthMonitor) settle(first bool) {
+	h, was := m.known(), m.health.Err() == nil
+	switch {
+	case h.Healthy && !was:
+		m.health, m.sicken = context.WithCancelCause(context.Background())
+		close(m.wellAgain)
+	case !h.Healthy && (was || first):
+		if was {
+			m.wellAgain = make(chan struct{})
+		} else {
+			m.health, m.sicken = context.WithCancelCause(context.Background()) // with another cause
+		}
+		err := m.explain(h)
+		m.sicken(err)
+		if m.on {
+			m.report(err)
+		}
+	}
+}
+
+// known is the health by the last check and the last report.
+func (m *healthMonitor) known() Health {
+	h := m.last
+	if r := m.reported; r != nil {
+		if m.check == nil || h.Healthy && !r.Healthy || h.Healthy == r.Healthy && r.Score < h.Score {
+			h.Score, h.Why, h.At, h.Err = r.Score, r.Why, r.At, nil
+		}
+		h.Healthy = h.Healthy && r.Healthy
+		h.Metadata = maps.Clone(h.Metadata)
+		if h.Metadata == nil {
+			h.Metadata = map[string]string{}
+		}
+		maps.Copy(h.Metadata, r.Metadata)
+	}
+	if h.Minimum = m.policy.Minimum; h.Err != nil {
+		h.Why = h.Err.Error()
+	}
+	return h
 }
 
 // count reports whether a check changes the candidate's health.
@@ -232,24 +304,36 @@ func (m *healthMonitor) explain(h Health) error {
 	if h.Err != nil {
 		return fmt.Errorf("%w: %w", ErrUnhealthy, h.Err)
 	}
-	return fmt.Errorf("%w: the score is %.3g, below the minimum of %g", ErrUnhealthy, h.Score, m.policy.Minimum)
+	text := ""
+	if h.Score < m.policy.Minimum {
+		text = fmt.Sprintf(": the score is %.3g, below the minimum of %g", h.Score, m.policy.Minimum)
+	}
+	if h.Why != "" {
+		text += ": " + h.Why
+	}
+	return fmt.Errorf("%w%s", ErrUnhealthy, text)
 }
 
 func (m *healthMonitor) result() Health {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.last
+	return m.known()
 }
 
 // healthy returns a context that is done while the candidate is unhealthy. Its cause says
 // why, and wraps ErrUnhealthy.
 func (m *healthMonitor) healthy() context.Context {
-	if m == nil {
-		return context.Background()
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.health
+}
+
+// toLead is healthy for a leader.
+func (m *healthMonitor) toLead() context.Context {
+	if m.policy.StayWhenUnhealthy {
+		return context.Background()
+	}
+	return m.healthy()
 }
 
 func (m *healthMonitor) firstCheck() <-chan struct{} {

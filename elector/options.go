@@ -142,8 +142,8 @@ type config struct {
 	retryInside     time.Duration // in transaction scope
 	deputyInterval  time.Duration
 	synchronous     bool
-	longestLease    time.Duration                 // if synchronous
-	check           func(context.Context) float64 // of the candidate's health; nil without WithHealth
+	longestLease    time.Duration                      // if synchronous
+	check           func(context.Context) HealthReport // of the candidate's health; may be nil
 	healthPolicy    HealthPolicy
 	notifier        Notifier
 	tokenEpoch      int64
@@ -353,8 +353,9 @@ func WithTokenEpoch(n int) SessionOption {
 // (hooks.OpHealth). Elector.Health returns the last result; packages health and roster
 // publish it.
 //
-// check returns a score from 0 (unfit) to 1 (fit). A score below 0 or NaN counts as 0,
-// and one above 1 as 1. A check is bad if its score is below the policy's minimum, if it
+// check returns a score, and may say why it is bad. A nil check is none: the policy is then about what the
+// program reports of itself (ReportHealth), which counts for any candidate. On a shared session it turns
+// off the check that NewSession was given. A check is bad if its score is below the policy's minimum, if it says so, if it
 // panics, or if it does not return within an interval. The first check of each Run,
 // TryRun, Start, Campaign or TryCampaign decides alone. Later it takes several in a row, so
 // single outliers change nothing. Once every check is bad, a leader starts stepping down
@@ -368,17 +369,17 @@ func WithTokenEpoch(n int) SessionOption {
 // While the candidate is unhealthy, Run, Start and Campaign wait, and TryCampaign and TryRun
 // return ErrUnhealthy. On a shared session each election runs its own checks, even if the option
 // was given to NewSession.
-func WithHealth(check func(ctx context.Context) (score float64), policy HealthPolicy) CommonOption {
+func WithHealth(check func(ctx context.Context) HealthReport, policy HealthPolicy) CommonOption {
 	return commonOptionOf(func(c *config) error {
 		p := HealthPolicy{
 			Minimum:       cmp.Or(policy.Minimum, defaultMinimum),
 			Interval:      cmp.Or(policy.Interval, defaultInterval),
 			StepDownAfter: cmp.Or(policy.StepDownAfter, defaultInARow),
 			CampaignAfter: cmp.Or(policy.CampaignAfter, defaultInARow),
+
+			StayWhenUnhealthy: policy.StayWhenUnhealthy,
 		}
 		switch {
-		case check == nil:
-			return fmt.Errorf("WithHealth: the check is nil")
 		case !(p.Minimum > 0 && p.Minimum <= 1): // also refuses NaN
 			return fmt.Errorf("WithHealth: Minimum %v: want 0 < minimum <= 1", p.Minimum)
 		case p.StepDownAfter < 1 || p.StepDownAfter > maxInARow:
@@ -387,16 +388,10 @@ func WithHealth(check func(ctx context.Context) (score float64), policy HealthPo
 			return fmt.Errorf("WithHealth: CampaignAfter %d: want 1 <= n <= %d", p.CampaignAfter, maxInARow)
 		}
 		c.check, c.healthPolicy = check, p
+		if check == nil {
+			c.healthPolicy = HealthPolicy{Minimum: p.Minimum, StayWhenUnhealthy: p.StayWhenUnhealthy}
+		}
 		return between(minInterval, p.Interval, maxInterval, "WithHealth: Interval %v", p.Interval)
-	})
-}
-
-// WithoutHealth turns off, for one election of a session, the check that NewSession was given.
-// Use it if another election's check already ends this one.
-func WithoutHealth() ElectionOption {
-	return electionOptionOf(func(c *config) error {
-		c.check = nil
-		return nil
 	})
 }
 
@@ -613,7 +608,7 @@ func WithRequests(take bool) CommonOption {
 }
 
 func configure[O Option](election string, opts []O) (config, error) {
-	c := config{lease: lease.Lease{Length: defaultLease}, readOnlyTimeout: defaultReadOnlyTimeout, gracefulRelease: true, takesRequests: true, validateInterval: defaultValidate}
+	c := config{lease: lease.Lease{Length: defaultLease}, readOnlyTimeout: defaultReadOnlyTimeout, gracefulRelease: true, takesRequests: true, validateInterval: defaultValidate, healthPolicy: HealthPolicy{Minimum: defaultMinimum}}
 	if err := CheckElection(election); err != nil {
 		return c, err
 	}

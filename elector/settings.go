@@ -3,6 +3,7 @@ package elector
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 )
 
@@ -20,7 +21,7 @@ type Settings struct {
 	BackoffMin        time.Duration
 	BackoffMax        time.Duration
 	MaxAttempts       int          // 0: no limit
-	Health            HealthPolicy // zero without WithHealth
+	Health            HealthPolicy // without a check, Interval, StepDownAfter and CampaignAfter are 0
 
 	// ValidateInterval is the time between two checks of the locks in pg_locks that is in force
 	// (WithValidateInterval); 0 if there are none. In transaction scope it is the heartbeat interval,
@@ -36,9 +37,9 @@ type Settings struct {
 // String is one line for a log, such as "lease=10s heartbeat=2s … takeover=deputy".
 func (s Settings) String() string {
 	return fmt.Sprintf("lease=%v heartbeat=%v drain=%v validity=%v retry=%v deputy=%v scope=%v takeover=%v requests=%t "+
-		"backoff=%v..%v attempts=%d minimum=%v check=%v stepdown=%d campaign=%d validate=%v listens=%t",
+		"backoff=%v..%v attempts=%d minimum=%v check=%v stepdown=%d campaign=%d stay=%t validate=%v listens=%t",
 		s.Lease, s.HeartbeatInterval, s.Drain, s.Validity, s.RetryInterval, s.DeputyInterval, s.Scope, s.Takeover, s.Requests,
-		s.BackoffMin, s.BackoffMax, s.MaxAttempts, s.Health.Minimum, s.Health.Interval, s.Health.StepDownAfter, s.Health.CampaignAfter,
+		s.BackoffMin, s.BackoffMax, s.MaxAttempts, s.Health.Minimum, s.Health.Interval, s.Health.StepDownAfter, s.Health.CampaignAfter, s.Health.StayWhenUnhealthy,
 		s.ValidateInterval, s.ListensForLoss)
 }
 
@@ -82,21 +83,21 @@ func (e *Elector) Settings() Settings {
 	return s
 }
 
-// Health returns the result of the last check. It runs no check. Without WithHealth a
-// candidate is always healthy, with a score of 1.
-func (e *Elector) Health() Health {
-	if e.monitor == nil {
-		return Health{Score: 1, Healthy: true}
-	}
-	return e.monitor.result()
+// Health returns what is known by the last check and the last report. It runs no check. Without either a
+// candidate is healthy, with a score of 1.
+func (e *Elector) Health() Health { return e.monitor.result() }
+
+// ReportHealth says how fit the candidate is, beside the checks of WithHealth, or without any. The report
+// counts at once, and until the next one: a leader that is unfit begins to step down before ReportHealth
+// returns, unless its policy lets it stay, and a follower does not campaign.
+func (e *Elector) ReportHealth(r HealthReport) {
+	r.Metadata = maps.Clone(r.Metadata)
+	e.monitor.push(healthOf(r))
 }
 
 // awaitFirstCheck waits for the first check. It returns an error if the candidate is
 // unhealthy, or if ctx ends first.
 func (e *Elector) awaitFirstCheck(ctx context.Context) error {
-	if e.monitor == nil {
-		return nil
-	}
 	select {
 	case <-e.monitor.firstCheck():
 	case <-ctx.Done():

@@ -43,7 +43,7 @@ type Term struct {
 // newTerm begins a term with its lock. unclaim is nil unless the term is for the caller of
 // Campaign or TryCampaign, whose work is not seen to return.
 func newTerm(ctx context.Context, n *candidate, l *lock.Lock, unclaim func()) *Term {
-	t := &Term{candidate: n, lock: l, electedAt: time.Now(), healthy: n.monitor.healthy(), work: gate.New(), unclaim: unclaim, returned: func() {}, done: make(chan struct{})}
+	t := &Term{candidate: n, lock: l, electedAt: time.Now(), healthy: n.monitor.toLead(), work: gate.New(), unclaim: unclaim, returned: func() {}, done: make(chan struct{})}
 	if unclaim != nil {
 		t.work.Begin(gate.Always)
 		t.returned = sync.OnceFunc(t.work.Finish)

@@ -201,11 +201,11 @@ func (b *bench) deputyWithHealth() (leader, deputy *candidate, sick *atomic.Bool
 	b.Helper()
 	leader, sick = b.run("leader"), new(atomic.Bool)
 	b.leads(leader)
-	deputy = b.run("one", elector.WithHealth(func(context.Context) float64 {
+	deputy = b.run("one", elector.WithHealth(func(context.Context) elector.HealthReport {
 		if sick.Load() {
-			return 0
+			return elector.HealthReport{Score: 0}
 		}
-		return 1
+		return elector.HealthReport{Score: 1}
 	}, elector.HealthPolicy{Interval: 100 * time.Millisecond}))
 	time.Sleep(time.Second)
 	b.isDeputy(deputy)

@@ -353,7 +353,7 @@ func TestAttemptsAndTermsLeaveNothingBehind(t *testing.T) {
 				}
 				session, err := elector.NewSession(pool, elector.WithRetryInterval(10*time.Millisecond))
 				b.wraps(err)
-				fit := elector.WithHealth(func(context.Context) float64 { return 1 }, elector.HealthPolicy{Interval: time.Hour})
+				fit := elector.WithHealth(func(context.Context) elector.HealthReport { return elector.HealthReport{Score: 1} }, elector.HealthPolicy{Interval: time.Hour})
 				e, err := elector.New(pool, "orders", fit, elector.WithRetryInterval(10*time.Millisecond))
 				if name == "terms of a shared session" {
 					e, err = session.Elector("orders", fit)
