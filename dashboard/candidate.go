@@ -22,6 +22,7 @@ type candidate struct {
 	Session  string // backend, user and address
 	Waiting  string // how long
 	Lease    string // of a leader, and how much of it is left
+	Judged   string // its health in words: since when, why, and the lowest good score
 	Metadata []pair
 	Hidden   int // pairs of metadata not shown
 
@@ -141,12 +142,28 @@ func (c *candidate) record(r roster.Candidate, now time.Time) {
 			c.Share = strconv.FormatFloat(*r.Health, 'f', 4, 64)
 		}
 	}
+	c.Judged = judged(r, now)
 	c.recorded = &r
 	c.Late = r.State == roster.Silent || r.State == roster.Live && now.After(r.NextBy)
 	c.Unhealthy = r.Unhealthy && r.State == roster.Live && !c.Late
 	if c.Role == "" { // the server does not know it
 		c.Role = map[roster.State]role{roster.Live: follows, roster.Silent: unseen, roster.Left: left}[r.State]
 	}
+}
+
+// judged says what is known of a health beside its score; "" if nothing is.
+func judged(r roster.Candidate, now time.Time) string {
+	if r.Health == nil || r.CheckedAt.IsZero() {
+		return ""
+	}
+	text := fmt.Sprintf("health checked %s ago", lasting(now.Sub(r.CheckedAt)))
+	if r.Minimum != nil {
+		text += ", at least " + score(*r.Minimum) + " is good"
+	}
+	if r.Why != "" {
+		text += ": " + r.Why
+	}
+	return text
 }
 
 func score(health float64) string { return strconv.FormatFloat(health, 'g', 4, 64) }

@@ -3,6 +3,7 @@
 package e2e_test
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -24,7 +25,7 @@ func (s settings) rosterHooks(pool *sql.DB) (all []hooks.Hook, closeRoster func(
 	if s.Roster == "" {
 		return nil, func() {}, nil
 	}
-	r, err := roster.New(pool, roster.WithSchema(s.Roster), roster.WithPublishInterval(time.Second))
+	r, err := roster.New(pool, roster.WithSchema(s.Roster), roster.WithPublishInterval(cmp.Or(s.Publish, time.Second)))
 	return []hooks.Hook{r}, func() { _ = r.Close(context.Background()) }, err
 }
 

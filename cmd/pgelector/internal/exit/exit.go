@@ -119,6 +119,7 @@ var flags = map[string]string{
 	"WithCandidateID":        "--candidate",
 	"WithDeputyInterval":     "--deputy-interval",
 	"WithDrain":              "--drain",
+	"WithHealth":             "--health-command",
 	"WithHeartbeatInterval":  "--heartbeat",
 	"WithLease":              "--lease",
 	"WithMaxAttempts":        "--max-attempts",

@@ -44,6 +44,8 @@ type Election struct {
 	Token   int64       `json:"token,string,omitempty"` // of the leader's term, if a roster knows it
 	Waiting []Candidate `json:"waiting"`                // others, in the order of the queue
 
+	Published []Published `json:"published,omitempty"` // the live candidates, if a roster was read
+
 	Blockers []string `json:"blockers,omitempty"` // while nobody leads: who keeps the lock from all candidates, and how to end that
 }
 
@@ -63,6 +65,20 @@ type Candidate struct {
 	WaitingSince *time.Time `json:"waiting_since,omitempty"`
 
 	left time.Duration // of the lease, by the server's clock
+}
+
+// Published is what a live candidate says of itself in a roster.
+type Published struct {
+	ID             string            `json:"candidate"`
+	Version        string            `json:"version,omitempty"`
+	Metadata       map[string]string `json:"metadata,omitempty"`
+	At             time.Time         `json:"published_at"`
+	Score          *float64          `json:"health,omitempty"`
+	Healthy        *bool             `json:"healthy,omitempty"`
+	Minimum        *float64          `json:"minimum,omitempty"`
+	Why            string            `json:"why,omitempty"`
+	HealthMetadata map[string]string `json:"health_metadata,omitempty"`
+	CheckedAt      *time.Time        `json:"checked_at,omitempty"`
 }
 
 // Look asks the server. It returns the named elections in order, or without names all that

@@ -19,12 +19,12 @@ func (s Snapshot) WriteTable(w io.Writer) error {
 		return err
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	end := func(token string) { fmt.Fprintln(table) }
+	end := func(token, health string) { fmt.Fprintln(table) }
 	if s.recorded {
-		end = func(token string) { fmt.Fprintf(table, "\t%s\n", token) }
+		end = func(token, health string) { fmt.Fprintf(table, "\t%s\t%s\n", token, health) }
 	}
 	fmt.Fprint(table, "ELECTION\tROLE\tCANDIDATE\tPID\tUSER\tFROM\tLEASE\tSINCE")
-	end("TOKEN")
+	end("TOKEN", "HEALTH")
 	shares := s.shares()
 	for _, e := range s.Elections {
 		name := e.title()
@@ -36,7 +36,7 @@ func (s Snapshot) WriteTable(w io.Writer) error {
 		}
 		if e.Leader == nil {
 			fmt.Fprintf(table, "%s\tnobody leads\t\t\t\t\t\t", name)
-			end("")
+			end("", "")
 		} else {
 			what, since := "", e.Leader.LeadingSince
 			if since == nil {
@@ -47,15 +47,22 @@ func (s Snapshot) WriteTable(w io.Writer) error {
 			if e.Token != 0 && name == e.title() {
 				token = strconv.FormatInt(e.Token, 10)
 			}
-			end(token)
+			end(token, e.health(e.Leader.ID))
 		}
 		if e.Deputy != nil {
 			row(table, "", "deputy", *e.Deputy, "session ", e.Deputy.SessionSince, s.At)
-			end("")
+			end("", e.health(e.Deputy.ID))
 		}
 		for i, c := range e.Waiting {
 			row(table, "", fmt.Sprintf("waits, %d.", i+1), c, "", c.WaitingSince, s.At)
-			end("")
+			end("", e.health(c.ID))
+		}
+		if name != e.title() { // of a share: each shard has followers
+			continue
+		}
+		for _, p := range e.followers() {
+			fmt.Fprintf(table, "\tfollows\t%s\t\t\t\t\t", Shown(p.ID))
+			end("", e.health(p.ID))
 		}
 	}
 	return table.Flush()
