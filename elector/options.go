@@ -53,26 +53,23 @@ type CommonOption interface {
 }
 
 type (
-	option         func(*config) error
-	sessionOption  struct{ option }
-	electionOption struct{ option }
-	requestOption  struct{ option }
-	commonOption   struct{ option }
+	option        func(*config) error
+	sessionOption struct{ option }
+	requestOption struct{ option }
+	commonOption  struct{ option }
 )
 
 func (o option) apply(c *config) error { return o(c) }
 
-func (sessionOption) forSession()   {}
-func (electionOption) forElection() {}
-func (requestOption) forElection()  {}
-func (requestOption) forRequest()   {}
-func (commonOption) forSession()    {}
-func (commonOption) forElection()   {}
+func (sessionOption) forSession()  {}
+func (requestOption) forElection() {}
+func (requestOption) forRequest()  {}
+func (commonOption) forSession()   {}
+func (commonOption) forElection()  {}
 
-func sessionOptionOf(o option) SessionOption   { return sessionOption{o} }
-func electionOptionOf(o option) ElectionOption { return electionOption{o} }
-func requestOptionOf(o option) RequestOption   { return requestOption{o} }
-func commonOptionOf(o option) CommonOption     { return commonOption{o} }
+func sessionOptionOf(o option) SessionOption { return sessionOption{o} }
+func requestOptionOf(o option) RequestOption { return requestOption{o} }
+func commonOptionOf(o option) CommonOption   { return commonOption{o} }
 
 // An OptionError says which options cannot be used, alone or together. An error that wraps
 // ErrConfig may wrap it. A program that has other names for them, such as flags, can name its own.

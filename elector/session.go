@@ -172,3 +172,15 @@ func (s *Session) beat(b session.Beat) {
 		}
 	}
 }
+
+// leadsOn reports whether any elector leads on that session.
+func (s *Session) leadsOn(on *session.Session) bool {
+	return slices.ContainsFunc(s.all(), func(e *Elector) bool { return e.term.Load().isOn(on) && e.IsLeader() })
+}
+
+// validated has the terms of that session compare their locks with those that the server shows.
+func (s *Session) validated(on *session.Session, held map[int64]bool) {
+	for _, e := range s.all() {
+		e.term.Load().validate(on, held)
+	}
+}

@@ -1,39 +1,27 @@
 package elector
 
 import (
-	"slices"
+	"sync/atomic"
+	"time"
 
 	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/validate"
 )
 
-// validated receives the keys of the locks that the server shows of a session. A term of that session
-// whose lock it does not show verifies it: it may have been released meanwhile.
-func (e *Elector) validated(s *session.Session, held map[int64]bool) {
-	if e.leadsOn(s) && !held[e.key] {
-		e.term.Load().check()
-	}
+// validation is the part of an elector, whose last term is the given one.
+func validation(every time.Duration, term *atomic.Pointer[Term]) *validate.Part {
+	return validate.New(every, func(s *session.Session) bool { return term.Load().isOn(s) },
+		func(s *session.Session, held map[int64]bool) { term.Load().validate(s, held) })
 }
 
-func (e *Elector) leadsOn(s *session.Session) bool {
-	t := e.term.Load()
-	return t != nil && t.lock.Session == s
-}
+// isOn reports whether the term is of that session. There may be no term.
+func (t *Term) isOn(s *session.Session) bool { return t != nil && t.lock.Session == s }
 
-// check is Verify, without an answer. The lock is not released meanwhile.
-func (t *Term) check() {
-	if t.begin() {
+// validate receives the keys of the locks that the server shows of a session. A term whose lock it does
+// not show verifies it: the lock may have been released meanwhile.
+func (t *Term) validate(s *session.Session, held map[int64]bool) {
+	if t.isOn(s) && !held[t.key] && t.begin() { // the lock is not released meanwhile
 		defer t.work.Finish()
 		_ = t.lock.Verify(t.ctx) // which ends the session if the lock is gone
 	}
-}
-
-// validated is that of each elector.
-func (s *Session) validated(on *session.Session, held map[int64]bool) {
-	for _, e := range s.all() {
-		e.validated(on, held)
-	}
-}
-
-func (s *Session) leadsOn(on *session.Session) bool {
-	return slices.ContainsFunc(s.all(), func(e *Elector) bool { return e.leadsOn(on) && e.IsLeader() })
 }

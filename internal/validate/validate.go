@@ -40,15 +40,10 @@ func New(every time.Duration, leadsOn func(s *session.Session) bool, onHeld func
 
 // InForce is the interval in force on sessions with that heartbeat interval; 0 if there are no validations.
 func (p *Part) InForce(heartbeat time.Duration) time.Duration {
-	return min(max(p.every, time.Duration(p.inForce.Load())), p.latest(heartbeat))
-}
-
-// latest is how far apart two validations are at the most; 0 if there are none.
-func (p *Part) latest(heartbeat time.Duration) time.Duration {
 	if p.every == 0 {
 		return 0
 	}
-	return everyBeats * heartbeat
+	return min(max(p.every, time.Duration(p.inForce.Load())), everyBeats*heartbeat)
 }
 
 func (p *Part) Lent(_ context.Context, _ *session.Source, s *session.Session) error {
@@ -96,11 +91,10 @@ func (p *Part) run(s *session.Session, r *run) {
 // validate asks once. An error says nothing of the locks. If the session may be lost, a heartbeat decides.
 func (p *Part) validate(s *session.Session) {
 	keys, err := session.Ask(s.Context(), session.Quiet(s), (*db.Queries).HeldLocks, s.PID())
-	switch {
-	case session.IsSuspicious(err):
+	if session.IsSuspicious(err) {
 		s.HeartbeatNow()
-		return
-	case err != nil:
+	}
+	if err != nil {
 		return
 	}
 	held := make(map[int64]bool, len(keys))
