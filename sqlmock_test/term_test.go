@@ -274,6 +274,35 @@ func TestVerifyEndsATermWhoseLockIsGone(t *testing.T) {
 	}
 }
 
+// An answer after 5 ms puts the next validation off for 10 s, since answers take 1/2000 of the time at most.
+func TestValidationsArePutOffByTheTimeThatTheirAnswersTake(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		query(mock, "HeldLocks").WillDelayFor(5 * time.Millisecond).WillReturnRows(row(orders))
+		expectHeartbeats(mock, 5)
+		query(mock, "HeldLocks").WillReturnRows(row(orders))
+		expectHeartbeat(mock)
+		query(mock, "HeldLocks").WillReturnRows(row(orders)) // a second later, since that was answered at once
+		e, rec := newElector(t, pool, elector.WithValidateInterval(time.Second))
+		if got := e.Settings().ValidateInterval; got != time.Second {
+			t.Errorf("at first the interval is %v", got)
+		}
+		term := campaign(t, e)
+		time.Sleep(2500 * time.Millisecond)
+		if got := e.Settings().ValidateInterval; got != 10*time.Second {
+			t.Errorf("in force is %v", got)
+		}
+		time.Sleep(9600 * time.Millisecond)
+		if got := e.Settings().ValidateInterval; got != time.Second {
+			t.Errorf("then %v is in force", got)
+		}
+		expectResign(mock)
+		resign(t, term)
+		wantFailures(t, rec)
+	})
+}
+
 // However long the interval is, a validation comes with each tenth heartbeat.
 func TestAValidationEndsATermWhoseLockIsGone(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
