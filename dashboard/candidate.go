@@ -21,6 +21,8 @@ type candidate struct {
 	Seen     string // when it last published
 	Session  string // backend, user and address
 	Waiting  string // how long
+	Lease    string // of a leader, and how much of it is left
+	Judged   string // its health in words: since when, why, and the lowest good score
 	Metadata []pair
 	Hidden   int // pairs of metadata not shown
 
@@ -109,10 +111,26 @@ func holder(row db.AdvisoryLocksRow, now time.Time) candidate {
 	case !row.Granted:
 		c.Role = waits
 	}
+	if c.Role == leads && c.lease != 0 {
+		c.Lease = c.leaseAt(now)
+	}
 	if row.WaitingMicros != 0 {
 		c.Waiting = "waiting for " + lasting(now.Sub(db.Time(row.WaitingMicros)))
 	}
 	return c
+}
+
+// leaseAt says how long a leader's lease is, and when it runs out.
+func (c *candidate) leaseAt(now time.Time) string {
+	text := "lease " + lasting(c.lease)
+	switch left := c.heard.Add(c.lease).Sub(now); {
+	case c.heard.IsZero():
+		return text + ", its renewal is hidden: GRANT pg_read_all_stats"
+	case left <= 0:
+		return text + ", run out"
+	default:
+		return fmt.Sprintf("%s, renewed %s ago, %s left", text, lasting(now.Sub(c.heard)), lasting(left))
+	}
 }
 
 // record adds the roster's record of a candidate.
@@ -124,12 +142,28 @@ func (c *candidate) record(r roster.Candidate, now time.Time) {
 			c.Share = strconv.FormatFloat(*r.Health, 'f', 4, 64)
 		}
 	}
+	c.Judged = judged(r, now)
 	c.recorded = &r
 	c.Late = r.State == roster.Silent || r.State == roster.Live && now.After(r.NextBy)
 	c.Unhealthy = r.Unhealthy && r.State == roster.Live && !c.Late
 	if c.Role == "" { // the server does not know it
 		c.Role = map[roster.State]role{roster.Live: follows, roster.Silent: unseen, roster.Left: left}[r.State]
 	}
+}
+
+// judged says what is known of a health beside its score; "" if nothing is.
+func judged(r roster.Candidate, now time.Time) string {
+	if r.Health == nil || r.CheckedAt.IsZero() {
+		return ""
+	}
+	text := fmt.Sprintf("health checked %s ago", lasting(now.Sub(r.CheckedAt)))
+	if r.Minimum != nil {
+		text += ", at least " + score(*r.Minimum) + " is good"
+	}
+	if r.Why != "" {
+		text += ": " + r.Why
+	}
+	return text
 }
 
 func score(health float64) string { return strconv.FormatFloat(health, 'g', 4, 64) }

@@ -79,7 +79,7 @@ func (f *facts) clip() {
 	}
 	for i := range f.candidates {
 		c := &f.candidates[i]
-		clipAll(&c.Election, &c.CandidateID, &c.Version)
+		clipAll(&c.Election, &c.CandidateID, &c.Version, &c.Why)
 	}
 	for i := range f.terms {
 		t := &f.terms[i]
@@ -108,14 +108,21 @@ func clipped(text string) string {
 // metadata returns the pairs to show, and the number of the others. It subtracts the shown
 // bytes from budget.
 func metadata(c roster.Candidate, budget *int) (shown []pair, more int) {
-	for i, key := range slices.Sorted(maps.Keys(c.Metadata)) {
-		p := pair{clipped(key), clipped(c.Metadata[key])}
+	all := maps.Clone(c.Metadata)
+	if all == nil {
+		all = map[string]string{}
+	}
+	for key, value := range c.HealthMetadata {
+		all["health: "+key] = value
+	}
+	for i, key := range slices.Sorted(maps.Keys(all)) {
+		p := pair{clipped(key), clipped(all[key])}
 		if size := len(p.Key) + len(p.Value); i < maxPairs && size <= *budget {
 			*budget -= size
 			shown = append(shown, p)
 			continue
 		}
-		return shown, len(c.Metadata) - i
+		return shown, len(all) - i
 	}
 	return shown, 0
 }

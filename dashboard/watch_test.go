@@ -227,9 +227,9 @@ func TestTheTermsOfManyElectionsAreReadInABoundedNumber(t *testing.T) {
 		mock.ExpectQuery("-- name: AdvisoryLocks").WillReturnRows(sqlmock.NewRows([]string{"key"}))
 		mock.ExpectRollback()
 		mock.ExpectBegin()
-		candidates := sqlmock.NewRows([]string{"key", "election", "candidate_id", "version", "health", "healthy", "metadata", "since_micros", "published_micros", "left_micros", "live", "expires_millis", "leads", "deputy"})
+		candidates := sqlmock.NewRows([]string{"key", "election", "candidate_id", "version", "health", "healthy", "minimum", "why", "health_metadata", "checked_micros", "metadata", "since_micros", "published_micros", "left_micros", "live", "expires_millis", "leads", "deputy"})
 		for i := range c.elections {
-			candidates.AddRow(i, fmt.Sprint(i), "one", "", nil, nil, "{}", time.Now().UnixMicro(), time.Now().UnixMicro(), 0, true, 45_000, false, false)
+			candidates.AddRow(i, fmt.Sprint(i), "one", "", nil, nil, nil, "", "{}", 0, "{}", time.Now().UnixMicro(), time.Now().UnixMicro(), 0, true, 45_000, false, false)
 		}
 		mock.ExpectQuery("-- name: Candidates").WithArgs("[]").WillReturnRows(candidates)
 		mock.ExpectRollback()

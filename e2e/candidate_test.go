@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,6 +20,7 @@ import (
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/hooks/hookstest"
+	"github.com/pgelector/pgelector/roster"
 )
 
 // candidateVariable holds the settings of a candidate. If it is set, the test binary runs
@@ -33,6 +35,7 @@ type settings struct {
 	Takeover                  elector.Takeover
 	Elections                 int    // number of elections on one session; their history then has election numbers
 	Roster                    string // schema of the roster to write; none if empty
+	Publish                   time.Duration
 }
 
 // runCandidate runs a candidate until SIGTERM. It writes its history to standard output,
@@ -67,6 +70,11 @@ func runCandidate(text string) (exit int) {
 	e, err := elector.New(pool, s.Election, append(opts, optionsOf(s.options())...)...)
 	if err != nil {
 		return complain(err)
+	}
+	for _, h := range rosterHooks {
+		if err := h.(*roster.Roster).Add(e); err != nil {
+			return complain(err)
+		}
 	}
 	record(entry{Kind: ready})
 	go handleCommands(e)
@@ -131,6 +139,11 @@ func recordTerms(record func(entry)) hooks.Hook {
 // handleCommands handles the commands on standard input.
 func handleCommands(e *elector.Elector) {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		if fields := strings.Fields(in.Text()); fields[0] == commandReport {
+			score, _ := strconv.ParseFloat(fields[1], 64)
+			e.ReportHealth(elector.HealthReport{Score: score, Why: fields[2], Metadata: map[string]string{"queue": fields[3]}})
+			continue
+		}
 		term, leading := e.Term()
 		if !leading {
 			continue
@@ -148,6 +161,7 @@ func handleCommands(e *elector.Elector) {
 
 const (
 	commandResign     = "resign"
+	commandReport     = "report" // a score, why, and the length of a queue
 	commandTransferTo = "resign to "
 )
 

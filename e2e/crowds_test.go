@@ -267,16 +267,17 @@ func TestAFullLockTableIsReportedUntilThereIsRoom(t *testing.T) {
 	}
 }
 
-// Each tenth heartbeat looks for the lock in pg_locks.
+// Validations look for the locks in pg_locks meanwhile.
 func TestAFullLockTableEndsNoTerm(t *testing.T) {
 	inSessionScope(t, "the pooler needs locks to look up a role")
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := cramped(t)
 		elections, frequent := s.elections(t, 2), elector.WithHeartbeatInterval(100*time.Millisecond)
-		own := s.stand(t, d.open(t, 0, s.DSN()), s.election(t), patient, frequent).run(t, nil)
+		validated := elector.WithValidateInterval(100 * time.Millisecond)
+		own := s.stand(t, d.open(t, 0, s.DSN()), s.election(t), patient, frequent, validated).run(t, nil)
 		own.elected(t)
-		shared := s.share(t, d.open(t, 1, s.DSN()), patient, frequent).join(t, elections).run(t, nil)
+		shared := s.share(t, d.open(t, 1, s.DSN()), patient, frequent, validated).join(t, elections).run(t, nil)
 		eventually(t, "all are led", func() bool { return shared.leading() == 2 })
 		pool := d.open(t, 0, s.DSN())
 		check(t, pool.PingContext(soon(t)))

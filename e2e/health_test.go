@@ -288,11 +288,11 @@ var frail = map[string]func(t *testing.T, s *server, d drivers, election string,
 }
 
 func gate(ill *atomic.Bool) elector.CommonOption {
-	return elector.WithHealth(func(context.Context) float64 {
+	return elector.WithHealth(func(context.Context) elector.HealthReport {
 		if ill.Load() {
-			return 0
+			return elector.HealthReport{Score: 0}
 		}
-		return 1
+		return elector.HealthReport{Score: 1}
 	}, elector.HealthPolicy{Interval: 20 * time.Millisecond})
 }
 

@@ -168,7 +168,7 @@ func (w town) noCandidateCallsAnImpostor(t *testing.T) {
 			for kind, scene := range map[string]func(t *testing.T, w town, d drivers, dsn string){
 				"polling": pollsAmong, "waiting": waitsAmong, "on a session": sharesAmong, "seen": seenAmong,
 				"notified": among(notified), "synchronous": amongWith(synchronously()),
-				"healthy": amongWith(elector.WithHealth(func(context.Context) float64 { return 1 }, elector.HealthPolicy{Interval: heartbeat})),
+				"healthy": amongWith(elector.WithHealth(func(context.Context) elector.HealthReport { return elector.HealthReport{Score: 1} }, elector.HealthPolicy{Interval: heartbeat})),
 			} {
 				t.Run(name+"/"+kind, func(t *testing.T) {
 					if kind == "synchronous" {

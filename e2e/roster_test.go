@@ -3,6 +3,7 @@
 package e2e_test
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -24,7 +25,7 @@ func (s settings) rosterHooks(pool *sql.DB) (all []hooks.Hook, closeRoster func(
 	if s.Roster == "" {
 		return nil, func() {}, nil
 	}
-	r, err := roster.New(pool, roster.WithSchema(s.Roster), roster.WithPublishInterval(time.Second))
+	r, err := roster.New(pool, roster.WithSchema(s.Roster), roster.WithPublishInterval(cmp.Or(s.Publish, time.Second)))
 	return []hooks.Hook{r}, func() { _ = r.Close(context.Background()) }, err
 }
 
@@ -79,7 +80,7 @@ func TestARosterListsCandidatesAndTerms(t *testing.T) {
 			roster.WithMetadata(map[string]string{"zone": "a", "<b>": `"quoted"`}))
 		second := rosterOn(t, pools[1], schema, roster.WithVersion(""))
 		leader := s.stand(t, pools[0], election,
-			elector.WithHealth(func(context.Context) float64 { return 0.75 }, elector.HealthPolicy{}))
+			elector.WithHealth(func(context.Context) elector.HealthReport { return elector.HealthReport{Score: 0.75} }, elector.HealthPolicy{}))
 		check(t, first.Add(leader.Elector))
 		token := leader.run(t, nil).elected(t).Token
 		follower := s.stand(t, pools[1], election, elector.WithHooks(second)).run(t, nil)

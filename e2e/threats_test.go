@@ -446,7 +446,7 @@ func TestAnotherRoleSeesTheLeaderButNotItsAddress(t *testing.T) {
 		watcher, err := elector.New(d.open(t, 1, s.DSN(pgcluster.ForRole(other))), election)
 		check(t, err)
 		leader, err := watcher.Leader(soon(t))
-		want := elector.Leader{CandidateID: c.CandidateID(), PID: same.PID, User: owner, Lease: lease, Scope: same.Scope, ElectedAt: same.ElectedAt}
+		want := elector.Leader{CandidateID: c.CandidateID(), PID: same.PID, User: owner, Lease: lease, Scope: same.Scope, ElectedAt: same.ElectedAt, AskedAt: leader.AskedAt}
 		if err != nil || leader != want {
 			t.Errorf("got %+v, %v; want %+v", leader, err, want)
 		}

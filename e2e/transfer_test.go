@@ -133,7 +133,7 @@ func TestTheTermGoesOnWithoutASuccessorThatDoesNotCome(t *testing.T) {
 		},
 		"unhealthy": func(t *testing.T, s *server, d drivers, election string) *candidate {
 			c := s.stand(t, d.open(t, 1, s.DSN()), election, waiting,
-				elector.WithHealth(func(context.Context) float64 { return 0 }, elector.HealthPolicy{}))
+				elector.WithHealth(func(context.Context) elector.HealthReport { return elector.HealthReport{Score: 0} }, elector.HealthPolicy{}))
 			c.run(t, nil)
 			wait(t, c, func(f hooks.Failure) bool { return f.Op == hooks.OpHealth })
 			return c

@@ -23,7 +23,7 @@ type candidate struct {
 	pool      *sql.DB
 	election  string
 	announcer *announcer
-	monitor   *healthMonitor  // nil without WithHealth
+	monitor   *healthMonitor
 	closing   context.Context // done when the elector, or its session, is closed
 	terms     *gate.Gate      // attempts and terms: the session's, if there is one
 	sender    *wakeup.Sender  // the session's, if there is one

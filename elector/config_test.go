@@ -18,6 +18,7 @@ import (
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/promotion"
+	"github.com/pgelector/pgelector/internal/validate"
 )
 
 func TestTheDefaultsAreAsDocumented(t *testing.T) {
@@ -55,7 +56,7 @@ func TestTheDefaultsOfALeaseKeepWhatIsSet(t *testing.T) {
 
 // What New fills in, however the other options are set, is what its own option takes.
 func TestEveryDefaultIsWithinTheBoundsOfItsOption(t *testing.T) {
-	check := func(context.Context) float64 { return 1 }
+	check := func(context.Context) HealthReport { return HealthReport{Score: 1} }
 	for name, opts := range map[string][]Option{
 		"none":                      nil,
 		"the shortest lease":        {WithLease(minLease)},
@@ -258,16 +259,16 @@ func TestOnlyThePartsThatAnOptionTurnsOnAreMade(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, part := range c.sessions(nil, promotion.New(0), nil, nil, nil).Parts {
+		for _, part := range c.sessions(nil, nil, nil, nil, promotion.New(0), validate.New(0, nil, nil)).Parts {
 			names = append(names, fmt.Sprintf("%T", part))
 		}
 		return names
 	}
-	always := []string{"*preflight.Part", "*promotion.Part", "*inbox.Part"}
+	always := []string{"*preflight.Part", "*promotion.Part", "*validate.Part", "*inbox.Part"}
 	if got := parts(); !slices.Equal(got, always) {
 		t.Errorf("by default %v, want %v", got, always)
 	}
-	if got := parts(WithSynchronousStandby(time.Minute)); !slices.Equal(got, []string{always[0], always[1], "*syncrep.Part", always[2]}) {
+	if got := parts(WithSynchronousStandby(time.Minute)); !slices.Equal(got, []string{always[0], always[1], always[2], "*syncrep.Part", always[3]}) {
 		t.Errorf("with synchronous standbys %v", got)
 	}
 }

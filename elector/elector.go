@@ -14,6 +14,7 @@ import (
 	"github.com/pgelector/pgelector/internal/deputy"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/validate"
 )
 
 // An Elector is one candidate of one election. It runs one campaign and holds
@@ -23,6 +24,8 @@ type Elector struct {
 	close    context.CancelCauseFunc // ends closing
 	onClosed func()                  // removes it from its session; nil without one
 	term     atomic.Pointer[Term]    // the last one, if any, which may have ended
+
+	validation *validate.Part // of the locks of its session
 
 	mu         sync.Mutex
 	claimed    chan struct{}     // closed at the end of the one campaign or term; nil without one
@@ -52,7 +55,7 @@ func New(pool *sql.DB, election string, opts ...Option) (*Elector, error) {
 		return nil, err
 	}
 	e := newElector(context.Background(), pool, election, c)
-	source := session.NewSource(pool, c.sessions(pool, e.places, e.beat, e.hear, e.report))
+	source := session.NewSource(pool, e.sessions(pool, e.beat, e.hear, e.report, e.places, e.validation))
 	e.acquirer = deputy.New(&lock.Dedicated{Config: e.lockConfig(), Source: source}, e.deputyConfig())
 	e.source = source
 	return e, nil
@@ -61,6 +64,7 @@ func New(pool *sql.DB, election string, opts ...Option) (*Elector, error) {
 func newElector(ctx context.Context, pool *sql.DB, election string, c config) *Elector {
 	e := &Elector{candidate: newCandidate(pool, election, c), closed: make(chan struct{})}
 	e.closing, e.close = context.WithCancelCause(ctx)
+	e.validation = validation(c.validateInterval, &e.term)
 	return e
 }
 
@@ -291,8 +295,5 @@ func (e *Elector) newCampaign(byCaller bool) *campaign {
 func (e *Elector) beat(b session.Beat) {
 	if t := e.term.Load(); t != nil {
 		e.announcer.heartbeat(t.ctx, hooks.Heartbeat{Token: t.Token(), Took: b.Took, Deadline: b.Deadline})
-	}
-	if t := e.term.Load(); b.Checks && t != nil && !t.lock.IsShared() {
-		t.check()
 	}
 }

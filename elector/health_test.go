@@ -18,17 +18,17 @@ type scripted struct {
 	asked  atomic.Int64
 }
 
-func (s *scripted) check(ctx context.Context) float64 {
+func (s *scripted) check(ctx context.Context) HealthReport {
 	i := min(int(s.asked.Add(1)), len(s.script)) - 1
 	switch s.script[i] {
 	case '+':
-		return 1
+		return HealthReport{Score: 1}
 	case 'p':
 		panic("oops")
 	case 'h':
 		<-ctx.Done()
 	}
-	return 0
+	return HealthReport{Score: 0}
 }
 
 // play runs a script and returns the candidate's health after each check, and the reports.
@@ -112,10 +112,10 @@ func TestAHangingCheckUsesOneGoroutineOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		var begun atomic.Int64
-		m := newHealthMonitor(func(context.Context) float64 {
+		m := newHealthMonitor(func(context.Context) HealthReport {
 			begun.Add(1)
 			<-release
-			return 1
+			return HealthReport{Score: 1}
 		}, HealthPolicy{Minimum: 0.5, Interval: time.Second, StepDownAfter: 3, CampaignAfter: 2}, func(error) {})
 		for range 2 {
 			m.start(t.Context())

@@ -28,17 +28,55 @@ type Leader struct {
 	Lease     time.Duration
 	Scope     Scope     // SessionScope or TransactionScope; Auto if unknown
 	ElectedAt time.Time // when its term began, to the second; zero on a shared session ([NewSession]), and for a moment at first
+
+	// By the server's clock: when the session last began or ended a statement, when the server ends it
+	// unless it does so again, and when the server was asked. The first two are zero if there is no lease, or if
+	// they are hidden from this role: GRANT pg_read_all_stats.
+	RenewedAt time.Time
+	ExpiresAt time.Time
+	AskedAt   time.Time
+}
+
+// Liveness is whether a leader lives by its lease.
+type Liveness int
+
+const (
+	// CannotTell: there is no lease, or this role may not see when it was renewed.
+	CannotTell Liveness = iota
+	// Alive: the lease was renewed, and has not run out.
+	Alive
+	// Expired: the lease has run out, and the server has not ended the session yet.
+	Expired
+)
+
+// String is "cannot tell", "alive" or "expired".
+func (l Liveness) String() string {
+	return nameOf("Liveness", int(l), "cannot tell", "alive", "expired")
+}
+
+// Alive reports whether the leader's lease was still running when the server was asked.
+func (l Leader) Alive() Liveness {
+	switch {
+	case l.RenewedAt.IsZero():
+		return CannotTell
+	case l.AskedAt.Before(l.ExpiresAt):
+		return Alive
+	}
+	return Expired
 }
 
 func leaderOf(h lock.Holder) Leader {
-	return Leader{CandidateID: h.CandidateID, PID: h.PID, User: h.User, Addr: h.Addr, SessionAt: h.SessionAt,
-		Lease: h.Lease, Scope: Scope(h.Scope), ElectedAt: h.ElectedAt}
+	l := Leader{CandidateID: h.CandidateID, PID: h.PID, User: h.User, Addr: h.Addr, SessionAt: h.SessionAt,
+		Lease: h.Lease, Scope: Scope(h.Scope), ElectedAt: h.ElectedAt, AskedAt: h.AskedAt}
+	if h.Lease != 0 && !h.RenewedAt.IsZero() {
+		l.RenewedAt, l.ExpiresAt = h.RenewedAt, h.RenewedAt.Add(h.Lease)
+	}
+	return l
 }
 
 // session is what does not change while the session leads.
 func (l Leader) session() Leader {
-	l.Lease, l.Scope, l.ElectedAt = 0, 0, time.Time{}
-	return l
+	return Leader{CandidateID: l.CandidateID, PID: l.PID, User: l.User, Addr: l.Addr, SessionAt: l.SessionAt}
 }
 
 // Candidate is a session that leads, or will lead next. The fields that Leader has, too, mean the same.

@@ -19,7 +19,6 @@ import (
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/preflight"
-	"github.com/pgelector/pgelector/internal/promotion"
 	"github.com/pgelector/pgelector/internal/session"
 	"github.com/pgelector/pgelector/internal/syncrep"
 	"github.com/pgelector/pgelector/internal/transaction"
@@ -55,26 +54,23 @@ type CommonOption interface {
 }
 
 type (
-	option         func(*config) error
-	sessionOption  struct{ option }
-	electionOption struct{ option }
-	requestOption  struct{ option }
-	commonOption   struct{ option }
+	option        func(*config) error
+	sessionOption struct{ option }
+	requestOption struct{ option }
+	commonOption  struct{ option }
 )
 
 func (o option) apply(c *config) error { return o(c) }
 
-func (sessionOption) forSession()   {}
-func (electionOption) forElection() {}
-func (requestOption) forElection()  {}
-func (requestOption) forRequest()   {}
-func (commonOption) forSession()    {}
-func (commonOption) forElection()   {}
+func (sessionOption) forSession()  {}
+func (requestOption) forElection() {}
+func (requestOption) forRequest()  {}
+func (commonOption) forSession()   {}
+func (commonOption) forElection()  {}
 
-func sessionOptionOf(o option) SessionOption   { return sessionOption{o} }
-func electionOptionOf(o option) ElectionOption { return electionOption{o} }
-func requestOptionOf(o option) RequestOption   { return requestOption{o} }
-func commonOptionOf(o option) CommonOption     { return commonOption{o} }
+func sessionOptionOf(o option) SessionOption { return sessionOption{o} }
+func requestOptionOf(o option) RequestOption { return requestOption{o} }
+func commonOptionOf(o option) CommonOption   { return commonOption{o} }
 
 // An OptionError says which options cannot be used, alone or together. An error that wraps
 // ErrConfig may wrap it. A program that has other names for them, such as flags, can name its own.
@@ -144,12 +140,14 @@ type config struct {
 	retryInside     time.Duration // in transaction scope
 	deputyInterval  time.Duration
 	synchronous     bool
-	longestLease    time.Duration                 // if synchronous
-	check           func(context.Context) float64 // of the candidate's health; nil without WithHealth
+	longestLease    time.Duration                      // if synchronous
+	check           func(context.Context) HealthReport // of the candidate's health; may be nil
 	healthPolicy    HealthPolicy
 	notifier        Notifier
 	tokenEpoch      int64
 	takesRequests   bool
+
+	validateInterval time.Duration
 }
 
 // onSharedSession is an option of each election of a shared session, and of the session.
@@ -177,6 +175,7 @@ const (
 	defaultPollRetry       = time.Second
 	defaultDeputyInterval  = 100 * time.Millisecond
 	defaultBackoff         = time.Second
+	defaultValidate        = time.Second
 	backoffGrowth          = 5 // the longest backoff, in shortest ones, when not chosen
 	maxCandidateID         = 63
 )
@@ -291,6 +290,25 @@ func WithHeartbeatInterval(d time.Duration) SessionOption {
 	})
 }
 
+// WithValidateInterval sets how often a leader checks in pg_locks that it still holds its locks, beside
+// its heartbeats: other code, or the driver, may have released them on its connection. Each check
+// is one statement for all locks of a session. A lock that is gone ends the session, and its terms, with
+// ErrSessionLost. Default 1 s; 0 turns the checks off; at least 10 ms, at most 24 h.
+//
+// The checks are put off so that the waits for their answers take at most 1/2000 of the time: a
+// server with thousands of locks takes longer. But one comes at the latest with each tenth heartbeat.
+// Settings has the interval in force. In transaction scope each heartbeat proves that the
+// locks are held, and this option does nothing.
+func WithValidateInterval(d time.Duration) SessionOption {
+	return sessionOptionOf(func(c *config) error {
+		c.validateInterval = d
+		if d != 0 && (d < minRetry || d > maxRetry) {
+			return bad("WithValidateInterval", d, "want 0 or %v <= interval <= %v", minRetry, maxRetry)
+		}
+		return nil
+	})
+}
+
 // WithDrain sets the time that the leader's work gets to return once its context is cancelled.
 // If the lease runs out, the context is cancelled that long before the server may give the
 // lock to another. If the term ends while its session lives (it was resigned, shut down, or
@@ -333,8 +351,9 @@ func WithTokenEpoch(n int) SessionOption {
 // (hooks.OpHealth). Elector.Health returns the last result; packages health and roster
 // publish it.
 //
-// check returns a score from 0 (unfit) to 1 (fit). A score below 0 or NaN counts as 0,
-// and one above 1 as 1. A check is bad if its score is below the policy's minimum, if it
+// check returns a score, and may say why it is bad. A nil check is none: the policy is then about what the
+// program reports of itself (ReportHealth), which counts for any candidate. On a shared session it turns
+// off the check that NewSession was given. A check is bad if its score is below the policy's minimum, if it says so, if it
 // panics, or if it does not return within an interval. The first check of each Run,
 // TryRun, Start, Campaign or TryCampaign decides alone. Later it takes several in a row, so
 // single outliers change nothing. Once every check is bad, a leader starts stepping down
@@ -348,17 +367,17 @@ func WithTokenEpoch(n int) SessionOption {
 // While the candidate is unhealthy, Run, Start and Campaign wait, and TryCampaign and TryRun
 // return ErrUnhealthy. On a shared session each election runs its own checks, even if the option
 // was given to NewSession.
-func WithHealth(check func(ctx context.Context) (score float64), policy HealthPolicy) CommonOption {
+func WithHealth(check func(ctx context.Context) HealthReport, policy HealthPolicy) CommonOption {
 	return commonOptionOf(func(c *config) error {
 		p := HealthPolicy{
 			Minimum:       cmp.Or(policy.Minimum, defaultMinimum),
 			Interval:      cmp.Or(policy.Interval, defaultInterval),
 			StepDownAfter: cmp.Or(policy.StepDownAfter, defaultInARow),
 			CampaignAfter: cmp.Or(policy.CampaignAfter, defaultInARow),
+
+			StayWhenUnhealthy: policy.StayWhenUnhealthy,
 		}
 		switch {
-		case check == nil:
-			return fmt.Errorf("WithHealth: the check is nil")
 		case !(p.Minimum > 0 && p.Minimum <= 1): // also refuses NaN
 			return fmt.Errorf("WithHealth: Minimum %v: want 0 < minimum <= 1", p.Minimum)
 		case p.StepDownAfter < 1 || p.StepDownAfter > maxInARow:
@@ -367,16 +386,10 @@ func WithHealth(check func(ctx context.Context) (score float64), policy HealthPo
 			return fmt.Errorf("WithHealth: CampaignAfter %d: want 1 <= n <= %d", p.CampaignAfter, maxInARow)
 		}
 		c.check, c.healthPolicy = check, p
+		if check == nil {
+			c.healthPolicy = HealthPolicy{Minimum: p.Minimum, StayWhenUnhealthy: p.StayWhenUnhealthy}
+		}
 		return between(minInterval, p.Interval, maxInterval, "WithHealth: Interval %v", p.Interval)
-	})
-}
-
-// WithoutHealth turns off, for one election of a session, the check that NewSession was given.
-// Use it if another election's check already ends this one.
-func WithoutHealth() ElectionOption {
-	return electionOptionOf(func(c *config) error {
-		c.check = nil
-		return nil
 	})
 }
 
@@ -593,7 +606,7 @@ func WithRequests(take bool) CommonOption {
 }
 
 func configure[O Option](election string, opts []O) (config, error) {
-	c := config{lease: lease.Lease{Length: defaultLease}, readOnlyTimeout: defaultReadOnlyTimeout, gracefulRelease: true, takesRequests: true}
+	c := config{lease: lease.Lease{Length: defaultLease}, readOnlyTimeout: defaultReadOnlyTimeout, gracefulRelease: true, takesRequests: true, validateInterval: defaultValidate, healthPolicy: HealthPolicy{Minimum: defaultMinimum}}
 	if err := CheckElection(election); err != nil {
 		return c, err
 	}
@@ -676,12 +689,12 @@ func (c *config) pins() int {
 }
 
 // sessions are what sessions are like, and who receives their reports.
-func (c *config) sessions(pool *sql.DB, places *promotion.Part, beat func(session.Beat), hear func([]inbox.Request), report func(context.Context, hooks.Failure)) session.Config {
+func (c *config) sessions(pool *sql.DB, beat func(session.Beat), hear func([]inbox.Request), report func(context.Context, hooks.Failure), more ...session.Part) session.Config {
 	scope := session.Scope(c.scope)
 	if c.shared || c.synchronous {
 		scope = session.SessionScope
 	}
-	parts := []session.Part{&preflight.Part{}, places}
+	parts := append([]session.Part{&preflight.Part{}}, more...)
 	if c.synchronous {
 		parts = append(parts, syncrep.New(c.longestLease))
 	}

@@ -41,7 +41,7 @@ func newSession(t *testing.T) *elector.Session {
 }
 
 func healthy(p elector.HealthPolicy) elector.Option {
-	return elector.WithHealth(func(context.Context) float64 { return 1 }, p)
+	return elector.WithHealth(func(context.Context) elector.HealthReport { return elector.HealthReport{Score: 1} }, p)
 }
 
 func TestABadOptionIsRefusedByNameAndInequality(t *testing.T) {
@@ -77,7 +77,6 @@ func TestABadOptionIsRefusedByNameAndInequality(t *testing.T) {
 		{elector.WithHeartbeatInterval(math.MaxInt64), "want 2*heartbeat <="},
 		{elector.WithDrain(-1), "WithDrain(-1ns): want drain >= 0"},
 		{elector.WithDrain(9 * time.Second), "WithDrain(9s): want 2*heartbeat <="},
-		{elector.WithHealth(nil, elector.HealthPolicy{}), "WithHealth: the check is nil"},
 		{healthy(elector.HealthPolicy{Minimum: -0.1}), "WithHealth: Minimum -0.1: want 0 < minimum <= 1"},
 		{healthy(elector.HealthPolicy{Minimum: 1.1}), "WithHealth: Minimum 1.1: want 0 < minimum <= 1"},
 		{healthy(elector.HealthPolicy{Minimum: math.NaN()}), "WithHealth: Minimum NaN: want 0 < minimum <= 1"},
@@ -204,7 +203,8 @@ func TestWithHooksMayBeUsedMoreThanOnce(t *testing.T) {
 func TestSettingsAreThoseInForce(t *testing.T) {
 	e, err := elector.New(newPool(t), "orders", elector.WithLease(20*time.Second), elector.WithRequests(false))
 	want := elector.Settings{Lease: 20 * time.Second, HeartbeatInterval: 4 * time.Second, Drain: 4 * time.Second, Validity: 14 * time.Second,
-		RetryInterval: 3 * time.Second, DeputyInterval: 100 * time.Millisecond}
+		RetryInterval: 3 * time.Second, DeputyInterval: 100 * time.Millisecond, BackoffMin: time.Second, BackoffMax: 5 * time.Second,
+		ValidateInterval: time.Second, Health: elector.HealthPolicy{Minimum: 0.5}}
 	if err != nil || e.Settings() != want {
 		t.Errorf("got %+v, %v", e.Settings(), err)
 	}
@@ -243,6 +243,7 @@ func TestAnOptionIsAcceptedOnlyWhereItIsUsed(t *testing.T) {
 		"WithRetryInterval":      {elector.WithRetryInterval(time.Second), true, false, false},
 		"WithLease":              {elector.WithLease(10 * time.Second), true, false, false},
 		"WithHeartbeatInterval":  {elector.WithHeartbeatInterval(2 * time.Second), true, false, false},
+		"WithValidateInterval":   {elector.WithValidateInterval(0), true, false, false},
 		"WithDrain":              {elector.WithDrain(2 * time.Second), true, false, false},
 		"WithTokenEpoch":         {elector.WithTokenEpoch(1), true, false, false},
 		"WithKey":                {elector.WithKey(1), false, true, true},
@@ -254,7 +255,6 @@ func TestAnOptionIsAcceptedOnlyWhereItIsUsed(t *testing.T) {
 		"WithMaxAttempts":        {elector.WithMaxAttempts(1), true, true, false},
 		"WithHooks":              {elector.WithHooks(), true, true, false},
 		"WithHealth":             {healthy(elector.HealthPolicy{}), true, true, false},
-		"WithoutHealth":          {elector.WithoutHealth(), false, true, false},
 		"WithRequests":           {elector.WithRequests(false), true, true, false},
 		"WithNotifier":           {elector.WithNotifier(nil), true, true, false},
 	} {
@@ -382,7 +382,8 @@ func TestWhatALogShowsCanBeRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, value := range map[string]any{
-		"lease=10s heartbeat=2s drain=2s validity=7s retry=3s deputy=100ms scope=auto takeover=deputy requests=true listens=false": e.Settings(),
+		"lease=10s heartbeat=2s drain=2s validity=7s retry=3s deputy=100ms scope=auto takeover=deputy requests=true " +
+			"backoff=1s..5s attempts=0 minimum=0.5 check=0s stepdown=0 campaign=0 stay=false validate=1s listens=false": e.Settings(),
 		`candidate "web-1" of election "orders"`: e,
 		"auto":                                   elector.Auto,
 		"session":                                elector.SessionScope,

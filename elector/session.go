@@ -17,6 +17,7 @@ import (
 	"github.com/pgelector/pgelector/internal/promotion"
 	"github.com/pgelector/pgelector/internal/session"
 	"github.com/pgelector/pgelector/internal/shared"
+	"github.com/pgelector/pgelector/internal/validate"
 	"github.com/pgelector/pgelector/internal/wakeup"
 )
 
@@ -25,18 +26,19 @@ import (
 // the connection ends every term at once; resigning one disturbs no other, and no lead or
 // hook delays another election's.
 type Session struct {
-	pool     *sql.DB
-	shared   *shared.Shared
-	source   *session.Source
-	config   config
-	opts     []Option // of its electors, before their own
-	reporter *announcer
-	ctx      context.Context // done when Close is called
-	close    func()          // closes the session, once, and returns
-	terms    *gate.Gate      // attempts and terms of its electors, which Close waits for
-	sender   *wakeup.Sender  // of its electors' notifications
-	places   *promotion.Part // of its electors
-	closed   chan struct{}   // closed when all is over
+	pool       *sql.DB
+	shared     *shared.Shared
+	source     *session.Source
+	config     config
+	opts       []Option // of its electors, before their own
+	reporter   *announcer
+	ctx        context.Context // done when Close is called
+	close      func()          // closes the session, once, and returns
+	terms      *gate.Gate      // attempts and terms of its electors, which Close waits for
+	sender     *wakeup.Sender  // of its electors' notifications
+	places     *promotion.Part // of its electors
+	validation *validate.Part  // of their locks
+	closed     chan struct{}   // closed when all is over
 
 	mu       sync.Mutex
 	electors map[int64]*Elector
@@ -65,7 +67,8 @@ func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 		s.opts = append(s.opts, opt)
 	}
 	s.reporter = newAnnouncer(hooks.Origin{CandidateID: c.candidateID}, c.hooks, c.lease)
-	source := session.NewSource(pool, c.sessions(pool, s.places, s.beat, s.hear, s.report))
+	s.validation = validate.New(c.validateInterval, s.leadsOn, s.validated)
+	source := session.NewSource(pool, c.sessions(pool, s.beat, s.hear, s.report, s.places, s.validation))
 	offer := func(key int64) int64 { return handover.OfferKey(c.candidateID, key) }
 	s.shared, s.source = shared.New(ctx, source, c.retry, c.look(), c.tokenEpoch, offer), source
 	s.close = sync.OnceFunc(func() {
@@ -112,10 +115,10 @@ func (s *Session) Elector(election string, opts ...ElectionOption) (*Elector, er
 	}
 	e := newElector(s.ctx, s.pool, election, c)
 	e.places = s.places
-	own := &lock.Dedicated{Config: e.lockConfig(), Source: session.NewSource(s.pool, e.sessions(s.pool, e.places, e.beat, e.hear, e.report))}
+	own := &lock.Dedicated{Config: e.lockConfig(), Source: session.NewSource(s.pool, e.sessions(s.pool, e.beat, e.hear, e.report, e.places, e.validation))}
 	_ = deputy.New(own, e.deputyConfig()) // by which a leader on a session of its own takes a seat
 	e.acquirer = s.shared.Acquirer(own, handover.Succeed)
-	e.source = s.source // in session scope
+	e.source, e.validation = s.source, s.validation // in session scope
 	e.terms, e.sender, e.onClosed = s.terms, s.sender, func() { s.remove(e) }
 	s.electors[c.key] = e
 	return e, nil
@@ -161,26 +164,23 @@ func (s *Session) hear(all []inbox.Request) {
 
 // beat announces a heartbeat to each elector that leads.
 func (s *Session) beat(b session.Beat) {
-	var terms []*Term
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, e := range s.electors {
-		t := e.term.Load()
-		if t != nil && !t.lock.IsShared() {
-			continue // a transfer gave it a session of its own
-		}
-		e.beat(b)
-		if b.Checks && t != nil && t.Valid() {
-			terms = append(terms, t)
+		if t := e.term.Load(); t == nil || t.lock.IsShared() { // else a transfer gave it a session of its own
+			e.beat(b)
 		}
 	}
-	s.mu.Unlock()
-	if len(terms) == 0 {
-		return
-	}
-	held, err := shared.HeldBy(terms[0].lock.Session) // one look, however many terms
-	for _, t := range terms {
-		if err == nil && !held[t.key] {
-			t.check() // it may have been resigned meanwhile
-		}
+}
+
+// leadsOn reports whether any elector leads on that session.
+func (s *Session) leadsOn(on *session.Session) bool {
+	return slices.ContainsFunc(s.all(), func(e *Elector) bool { return e.term.Load().isOn(on) && e.IsLeader() })
+}
+
+// validated has the terms of that session compare their locks with those that the server shows.
+func (s *Session) validated(on *session.Session, held map[int64]bool) {
+	for _, e := range s.all() {
+		e.term.Load().validate(on, held)
 	}
 }

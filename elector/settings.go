@@ -3,10 +3,11 @@ package elector
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 )
 
-// Settings are the times that an elector keeps, also those that were not chosen.
+// Settings are what an elector keeps to, also what was not chosen.
 type Settings struct {
 	Lease             time.Duration
 	HeartbeatInterval time.Duration
@@ -17,6 +18,15 @@ type Settings struct {
 	Scope             Scope
 	Takeover          Takeover
 	Requests          bool
+	BackoffMin        time.Duration
+	BackoffMax        time.Duration
+	MaxAttempts       int          // 0: no limit
+	Health            HealthPolicy // without a check, Interval, StepDownAfter and CampaignAfter are 0
+
+	// ValidateInterval is the time between two checks of the locks in pg_locks that is in force
+	// (WithValidateInterval); 0 if there are none. In transaction scope it is the heartbeat interval,
+	// because each heartbeat proves that the locks are held.
+	ValidateInterval time.Duration
 
 	// ListensForLoss is whether a leader hears at once that the server has ended its session,
 	// as it does with pgx. Otherwise, as with lib/pq, it looks every 250 ms. It is false before
@@ -26,8 +36,11 @@ type Settings struct {
 
 // String is one line for a log, such as "lease=10s heartbeat=2s … takeover=deputy".
 func (s Settings) String() string {
-	return fmt.Sprintf("lease=%v heartbeat=%v drain=%v validity=%v retry=%v deputy=%v scope=%v takeover=%v requests=%t listens=%t",
-		s.Lease, s.HeartbeatInterval, s.Drain, s.Validity, s.RetryInterval, s.DeputyInterval, s.Scope, s.Takeover, s.Requests, s.ListensForLoss)
+	return fmt.Sprintf("lease=%v heartbeat=%v drain=%v validity=%v retry=%v deputy=%v scope=%v takeover=%v requests=%t "+
+		"backoff=%v..%v attempts=%d minimum=%v check=%v stepdown=%d campaign=%d stay=%t validate=%v listens=%t",
+		s.Lease, s.HeartbeatInterval, s.Drain, s.Validity, s.RetryInterval, s.DeputyInterval, s.Scope, s.Takeover, s.Requests,
+		s.BackoffMin, s.BackoffMax, s.MaxAttempts, s.Health.Minimum, s.Health.Interval, s.Health.StepDownAfter, s.Health.CampaignAfter, s.Health.StayWhenUnhealthy,
+		s.ValidateInterval, s.ListensForLoss)
 }
 
 // String is the scope's name: "auto", "session" or "transaction".
@@ -54,14 +67,15 @@ func (e *Elector) String() string {
 	return text
 }
 
-// Settings returns the times, scope, takeover and requests in force. Those of transaction scope are in force once an attempt
+// Settings returns what is in force. Those of transaction scope are in force once an attempt
 // has found a transaction pooler, or with WithScope(TransactionScope).
 func (e *Elector) Settings() Settings {
 	s := Settings{Lease: e.lease.Length, HeartbeatInterval: e.lease.Heartbeat, Drain: e.lease.Drain, Validity: e.lease.Validity(),
 		RetryInterval: e.retryEvery(), DeputyInterval: e.deputyInterval, Scope: e.scope, Takeover: e.takeover, Requests: e.takesRequests,
-		ListensForLoss: e.source.ListensForLoss() == nil}
+		BackoffMin: e.backoff.Min, BackoffMax: e.backoff.Max, MaxAttempts: e.maxAttempts, Health: e.healthPolicy,
+		ValidateInterval: e.validation.InForce(e.lease.Heartbeat), ListensForLoss: e.source.ListensForLoss() == nil}
 	if e.source.InTransaction() {
-		s.Scope = TransactionScope
+		s.Scope, s.ValidateInterval = TransactionScope, s.HeartbeatInterval
 		if !e.sitsInside() {
 			s.Takeover = Poll
 		}
@@ -69,21 +83,21 @@ func (e *Elector) Settings() Settings {
 	return s
 }
 
-// Health returns the result of the last check. It runs no check. Without WithHealth a
-// candidate is always healthy, with a score of 1.
-func (e *Elector) Health() Health {
-	if e.monitor == nil {
-		return Health{Score: 1, Healthy: true}
-	}
-	return e.monitor.result()
+// Health returns what is known by the last check and the last report. It runs no check. Without either a
+// candidate is healthy, with a score of 1.
+func (e *Elector) Health() Health { return e.monitor.result() }
+
+// ReportHealth says how fit the candidate is, beside the checks of WithHealth, or without any. The report
+// counts at once, and until the next one: a leader that is unfit begins to step down before ReportHealth
+// returns, unless its policy lets it stay, and a follower does not campaign.
+func (e *Elector) ReportHealth(r HealthReport) {
+	r.Metadata = maps.Clone(r.Metadata)
+	e.monitor.push(healthOf(r))
 }
 
 // awaitFirstCheck waits for the first check. It returns an error if the candidate is
 // unhealthy, or if ctx ends first.
 func (e *Elector) awaitFirstCheck(ctx context.Context) error {
-	if e.monitor == nil {
-		return nil
-	}
 	select {
 	case <-e.monitor.firstCheck():
 	case <-ctx.Done():

@@ -43,7 +43,7 @@ type Term struct {
 // newTerm begins a term with its lock. unclaim is nil unless the term is for the caller of
 // Campaign or TryCampaign, whose work is not seen to return.
 func newTerm(ctx context.Context, n *candidate, l *lock.Lock, unclaim func()) *Term {
-	t := &Term{candidate: n, lock: l, electedAt: time.Now(), healthy: n.monitor.healthy(), work: gate.New(), unclaim: unclaim, returned: func() {}, done: make(chan struct{})}
+	t := &Term{candidate: n, lock: l, electedAt: time.Now(), healthy: n.monitor.toLead(), work: gate.New(), unclaim: unclaim, returned: func() {}, done: make(chan struct{})}
 	if unclaim != nil {
 		t.work.Begin(gate.Always)
 		t.returned = sync.OnceFunc(t.work.Finish)
@@ -105,14 +105,6 @@ func (t *Term) Deadline() time.Time { return t.lock.Session.Proof.Deadline() }
 // for writes that must not be late there are the token and Verify.
 func (t *Term) Valid() bool {
 	return t.ctx.Err() == nil && t.closing.Err() == nil && t.healthy.Err() == nil && t.lock.Session.Valid()
-}
-
-// check is Verify, for a heartbeat. The lock is not released meanwhile.
-func (t *Term) check() {
-	if t.begin() {
-		defer t.work.Finish()
-		_ = t.lock.Verify(t.ctx) // which ends the session if the lock is gone
-	}
 }
 
 // Verify asks the server whether the session still holds the lock, in one round trip. It

@@ -27,9 +27,9 @@ func micros(t time.Time) int64 {
 func holderOf(x *execution, m *message) (a Answer, err error) {
 	id := bigint(m.integer(0))
 	if h := x.server.holder(id); h != nil {
-		a.Rows = append(a.Rows, append(append(seen(h), x.server.told(h)...), "", ""))
+		a.Rows = append(a.Rows, append(append(seen(h), x.server.told(h)...), "", "", micros(h.asked), time.Now().UnixMicro()))
 	} else if all := x.server.sharers(id); len(all) > 0 {
-		a.Rows = append(a.Rows, append(append(seen(all[0]), x.server.told(all[0])...), "ShareLock", ""))
+		a.Rows = append(a.Rows, append(append(seen(all[0]), x.server.told(all[0])...), "ShareLock", "", micros(all[0].asked), time.Now().UnixMicro()))
 	}
 	return a, nil
 }

@@ -41,7 +41,7 @@ func Example() {
 	hook := hooks.Funcs{Error: func(_ context.Context, f hooks.Failure) { unhealthy <- f.Err }}
 	mux := http.NewServeMux()
 	e, err := newCandidate(pool, mux, elector.WithCandidateID("web-1"), elector.WithHooks(hook),
-		elector.WithHealth(func(context.Context) float64 { return freeMemory }, elector.HealthPolicy{}))
+		elector.WithHealth(func(context.Context) elector.HealthReport { return elector.HealthReport{Score: freeMemory} }, elector.HealthPolicy{}))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -437,11 +437,11 @@ func TestTheEndpointsReportTheCheckOfTheElector(t *testing.T) {
 	}
 	failed := make(chan hooks.Failure, 10)
 	hook := hooks.Funcs{Error: func(_ context.Context, f hooks.Failure) { failed <- f }}
-	e, err := elector.New(pool, "orders", elector.WithHooks(m, hook), elector.WithHealth(func(context.Context) float64 {
+	e, err := elector.New(pool, "orders", elector.WithHooks(m, hook), elector.WithHealth(func(context.Context) elector.HealthReport {
 		if score < 0 {
 			panic("disk full")
 		}
-		return score
+		return elector.HealthReport{Score: score}
 	}, elector.HealthPolicy{}))
 	if err != nil {
 		t.Fatal(err)

@@ -4,7 +4,9 @@
 -- start of the session; for others they are empty or 0. Times are in microseconds since 1970,
 -- because the text of a timestamp depends on DateStyle. The lease, its scope and since when the
 -- session leads are told by its locks (TryLock), and 0 or false if there are none. A session
--- that is not in pg_stat_activity any more has just ended.
+-- that is not in pg_stat_activity any more has just ended. renewed_micros is when the session last
+-- began or ended a statement, which others than the same role and pg_read_all_stats may not see
+-- either, and asked_micros is when that was asked.
 --
 -- If no session holds the lock exclusively, Holder is whoever keeps it from the candidates all the
 -- same, and blocks is the mode: a session that shares it, or a prepared transaction, whose pid is
@@ -31,7 +33,9 @@ SELECT
     COALESCE(told.since OPERATOR(pg_catalog.*) 1000000::bigint, 0)::bigint AS since_micros,
     COALESCE(told.inside, false)::boolean AS in_transaction,
     (CASE WHEN l.pid IS NULL OR l.mode OPERATOR(pg_catalog.<>) 'ExclusiveLock' THEN l.mode ELSE '' END)::pg_catalog.text AS blocks,
-    COALESCE(p.gid, '')::pg_catalog.text AS prepared
+    COALESCE(p.gid, '')::pg_catalog.text AS prepared,
+    COALESCE(extract(epoch FROM a.state_change) OPERATOR(pg_catalog.*) 1000000::numeric, 0)::bigint AS renewed_micros,
+    (extract(epoch FROM pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS asked_micros
 FROM locks AS l
 LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
 LEFT JOIN (

@@ -23,7 +23,7 @@ func openPool() *sql.DB {
 	mock.ExpectQuery("-- name: Installed").WillReturnRows(sqlmock.NewRows([]string{"has_schema", "has_roster"}).AddRow(true, true))
 	mock.ExpectRollback()
 	mock.ExpectBegin()
-	mock.ExpectQuery("-- name: Version").WillReturnRows(sqlmock.NewRows([]string{"version"}).AddRow(2))
+	mock.ExpectQuery("-- name: Version").WillReturnRows(sqlmock.NewRows([]string{"version"}).AddRow(3))
 	mock.ExpectRollback()
 	began := time.Date(2026, 11, 21, 3, 0, 0, 0, time.UTC)
 	columns := []string{"key", "election", "token", "candidate_id", "elected_micros", "ended_micros", "reason", "error"}

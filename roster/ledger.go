@@ -2,7 +2,9 @@ package roster
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -19,7 +21,8 @@ type ledger struct {
 	grace   time.Duration // how long a candidate stays without an event
 	present map[candidateKey]*presence
 	leaving map[candidateKey]bool
-	waiting []term // the oldest first
+	of      map[candidateKey]json.RawMessage // metadata of one election, instead of that of all
+	waiting []term                           // the oldest first
 	dropped int64
 	refused []error // not reported yet
 	news    bool    // something must be written at once
@@ -37,15 +40,14 @@ func keyOf(o hooks.Origin) candidateKey { return candidateKey{o.Key, o.Candidate
 type presence struct {
 	election  string
 	leading   bool
-	health    *float64      // score of the last check; nil if unknown
-	healthy   *bool         // whether the checks let it lead; nil if unknown
-	period    time.Duration // between two attempts
-	until     time.Time     // when it counts as stopped, unless it leads or is heard of again
-	published bool          // as it is now
-	sending   bool          // a write that is under way publishes it as it is now
-	refused   bool          // the server has refused to publish it, which was reported
-	began     moment        // of the last OnElected
-	ended     moment        // of the last OnDemoted
+	health    *elector.Health // nil if unknown
+	period    time.Duration   // between two attempts
+	until     time.Time       // when it counts as stopped, unless it leads or is heard of again
+	published bool            // as it is now
+	sending   bool            // a write that is under way publishes it as it is now
+	refused   bool            // the server has refused to publish it, which was reported
+	began     moment          // of the last OnElected
+	ended     moment          // of the last OnDemoted
 }
 
 // moment tells the beginning or the end of a term from all others.
@@ -77,13 +79,14 @@ type batch struct {
 
 type candidate struct {
 	candidateKey
-	Election string   `json:"election"`
-	Health   *float64 `json:"health"`
-	Healthy  *bool    `json:"healthy"`
+	Election string `json:"election"`
+
+	health   *elector.Health // nil if unknown
+	metadata json.RawMessage // nil for that of all elections
 }
 
 func newLedger(grace time.Duration) *ledger {
-	return &ledger{grace: grace, present: map[candidateKey]*presence{}, leaving: map[candidateKey]bool{}}
+	return &ledger{grace: grace, present: map[candidateKey]*presence{}, leaving: map[candidateKey]bool{}, of: map[candidateKey]json.RawMessage{}}
 }
 
 // join returns the candidate's presence, and adds it if it is new.
@@ -112,33 +115,33 @@ func (l *ledger) attempted(e hooks.Campaign) {
 	if e.Outcome != hooks.Granted {
 		l.join(e.Origin).period = e.Took + e.Next
 	}
-	if p := l.saw(e.Origin, e.At); p.healthy != nil && !*p.healthy { // it campaigns again, so it is healthy
-		l.news = true
-	}
+	l.saw(e.Origin, e.At)
 }
 
-// failed makes a candidate that has become unhealthy say so at once.
-func (l *ledger) failed(e hooks.Failure) {
-	if e.Op == hooks.OpHealth {
-		l.news = true
-	}
-}
-
-// checked records the last health check. A recent check shows that the candidate takes part.
-// A change from healthy to unhealthy, or back, is published at once.
-func (l *ledger) checked(o hooks.Origin, health elector.Health, now time.Time) {
+// checked records the health, and reports whether that has changed. A recent check shows that the
+// candidate takes part, and so does a report while it takes part.
+func (l *ledger) checked(o hooks.Origin, health elector.Health, now time.Time) (changed bool) {
 	until := health.At.Add(l.grace)
+	if health.Current {
+		until = now.Add(l.grace)
+	}
 	if now.After(until) && l.present[keyOf(o)] == nil {
-		return
+		return false
 	}
 	p := l.join(o)
-	if p.healthy != nil && *p.healthy != health.Healthy {
+	if changed = p.health == nil || differ(*p.health, health); changed {
 		p.publishAgain()
 	}
-	p.health, p.healthy = &health.Score, &health.Healthy
+	p.health = &health
 	if until.After(p.until) {
 		p.until = until
 	}
+	return changed
+}
+
+// differ reports whether others must hear of a health. A time alone is no news.
+func differ(a, b elector.Health) bool {
+	return a.Score != b.Score || a.Healthy != b.Healthy || a.Minimum != b.Minimum || a.Why != b.Why || !maps.Equal(a.Metadata, b.Metadata)
 }
 
 func (l *ledger) elected(e hooks.Elected) {
@@ -207,7 +210,7 @@ func (l *ledger) batch(all bool) batch {
 	b := batch{terms: slices.Clone(l.waiting)}
 	for k, p := range l.present {
 		if all || !p.published {
-			b.publish = append(b.publish, candidate{k, p.election, p.health, p.healthy})
+			b.publish = append(b.publish, candidate{k, p.election, p.health, l.of[k]})
 			p.sending = true
 		}
 	}
@@ -279,7 +282,6 @@ var (
 	_ hooks.CampaignHook = (*Roster)(nil)
 	_ hooks.ElectedHook  = (*Roster)(nil)
 	_ hooks.DemotedHook  = (*Roster)(nil)
-	_ hooks.ErrorHook    = (*Roster)(nil)
 )
 
 // Add makes the Roster a hook of the electors (elector.Elector.AddHooks), which does no harm if
@@ -334,11 +336,6 @@ func (r *Roster) OnElected(_ context.Context, e hooks.Elected) {
 // OnDemoted records that a term ended. It does not block.
 func (r *Roster) OnDemoted(_ context.Context, e hooks.Demoted) {
 	r.note(func(l *ledger) { l.demoted(e) })
-}
-
-// OnError records that a candidate has become unhealthy. It does not block.
-func (r *Roster) OnError(_ context.Context, e hooks.Failure) {
-	r.note(func(l *ledger) { l.failed(e) })
 }
 
 // note changes the ledger, and starts or wakes the writer.

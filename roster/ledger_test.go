@@ -56,14 +56,13 @@ func TestALeaderStaysWithoutEvents(t *testing.T) {
 	}
 }
 
-// It also says so at once: OnError wakes the writer, and so does the first attempt after it.
 func TestACandidateThatBecomesUnhealthyOrHealthyIsPublishedAgain(t *testing.T) {
 	l := newLedger(grace)
 	says := func(healthy bool) {
 		t.Helper()
 		l.checked(one, elector.Health{At: now, Healthy: healthy}, now)
 		b := l.batch(false)
-		if len(b.publish) != 1 || *b.publish[0].Healthy != healthy {
+		if len(b.publish) != 1 || b.publish[0].health.Healthy != healthy {
 			t.Fatalf("healthy: %v; published is %+v", healthy, b.publish)
 		}
 		l.wrote(b)
@@ -73,18 +72,16 @@ func TestACandidateThatBecomesUnhealthyOrHealthyIsPublishedAgain(t *testing.T) {
 		}
 	}
 	says(true)
-	l.attempted(hooks.Campaign{Origin: one, At: now})
-	if l.failed(hooks.Failure{Origin: one, Op: hooks.OpCampaign}); l.news {
-		t.Error("a healthy candidate that campaigns is written at once")
-	}
-	if l.failed(hooks.Failure{Origin: one, Op: hooks.OpHealth}); !l.news {
-		t.Error("that it became unhealthy is not written at once")
-	}
 	says(false)
-	if l.attempted(hooks.Campaign{Origin: one, At: now}); !l.news {
-		t.Error("that it is healthy again is not written at once")
-	}
 	says(true)
+	if l.checked(one, elector.Health{At: now.Add(time.Second), Healthy: true}, now) {
+		t.Error("a time alone is news")
+	}
+	for _, h := range []elector.Health{{Score: 0.5}, {Score: 0.5, Why: "disk"}, {Score: 0.5, Why: "disk", Metadata: map[string]string{"a": "b"}}, {Score: 0.5, Minimum: 0.2}} {
+		if h.Healthy = true; !l.checked(one, h, now) || len(l.batch(false).publish) != 1 {
+			t.Errorf("%+v is no news", h)
+		}
+	}
 }
 
 func TestACheckedCandidateIsPublishedWithItsScoreWhileTheChecksAreRecent(t *testing.T) {
@@ -93,11 +90,11 @@ func TestACheckedCandidateIsPublishedWithItsScoreWhileTheChecksAreRecent(t *test
 		t.Error("an old check, such as that of a stopped elector, made it take part")
 	}
 	l.checked(one, elector.Health{Score: 0.2, At: now}, now.Add(grace))
-	if b := l.batch(false); len(b.publish) != 1 || *b.publish[0].Health != 0.2 {
+	if b := l.batch(false); len(b.publish) != 1 || b.publish[0].health.Score != 0.2 {
 		t.Errorf("a check alone publishes %+v", b.publish)
 	}
 	l.checked(one, elector.Health{Score: 0.3, At: now.Add(time.Minute)}, now.Add(time.Minute))
-	if l.expire(now.Add(time.Minute + grace)); len(l.batch(true).publish) != 1 || *l.batch(true).publish[0].Health != 0.3 {
+	if l.expire(now.Add(time.Minute + grace)); len(l.batch(true).publish) != 1 || l.batch(true).publish[0].health.Score != 0.3 {
 		t.Error("it has left while it was checked, or its score is the first one")
 	}
 	l.attempted(hooks.Campaign{Origin: one, At: now.Add(time.Minute), Next: time.Hour, Outcome: hooks.Busy})

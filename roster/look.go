@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"reflect"
 	"time"
 
 	"github.com/pgelector/pgelector/elector"
@@ -21,9 +22,17 @@ type Candidate struct {
 	Leading     bool // by pg_locks
 	Deputy      bool // by pg_locks: it leads when the leader is gone
 	Version     string
-	Health      *float64 // score of the last check (elector.WithHealth); nil if unknown
-	Unhealthy   bool     // its checks keep it from leading; false if unknown
 	Metadata    map[string]string
+
+	// Of its last check or report (elector.WithHealth, elector.Elector.ReportHealth).
+	Health         *float64 // the score; nil if unknown
+	IsHealthy      *bool    // nil if unknown
+	Unhealthy      bool     // its health keeps it from leading; false if unknown
+	Minimum        *float64 // the lowest good score; nil if unknown
+	Why            string
+	HealthMetadata map[string]string
+	CheckedAt      time.Time // zero if unknown
+
 	JoinedAt    time.Time // published without a gap since then
 	PublishedAt time.Time
 	NextBy      time.Time // it publishes again by then, unless it is gone, frozen or cut off
@@ -69,6 +78,15 @@ func (r *Roster) Candidates(ctx context.Context, keys ...int64) ([]Candidate, er
 		all[i] = Candidate{Election: row.Election, Key: row.Key, CandidateID: row.CandidateID, Leading: row.Leads, Deputy: row.Deputy,
 			Version: row.Version, JoinedAt: time.UnixMicro(row.SinceMicros), PublishedAt: time.UnixMicro(row.PublishedMicros),
 			Unhealthy: row.Healthy.Valid && !row.Healthy.Bool}
+		if all[i].Why = row.Why; row.CheckedMicros != 0 {
+			all[i].CheckedAt = time.UnixMicro(row.CheckedMicros)
+		}
+		if row.Healthy.Valid {
+			all[i].IsHealthy = &row.Healthy.Bool
+		}
+		if row.Minimum.Valid {
+			all[i].Minimum = &row.Minimum.Float64
+		}
 		all[i].NextBy = all[i].PublishedAt.Add(longest(time.Duration(row.ExpiresMillis)*time.Millisecond/silentAfter) + writeSlack)
 		switch {
 		case row.LeftMicros != 0:
@@ -83,6 +101,9 @@ func (r *Roster) Candidates(ctx context.Context, keys ...int64) ([]Candidate, er
 		}
 		if err := json.Unmarshal([]byte(row.Metadata), &all[i].Metadata); err != nil {
 			return nil, fmt.Errorf("roster: the metadata of %q: %w", row.CandidateID, err)
+		}
+		if err := json.Unmarshal([]byte(row.HealthMetadata), &all[i].HealthMetadata); err != nil {
+			return nil, fmt.Errorf("roster: the metadata of the health of %q: %w", row.CandidateID, err)
 		}
 	}
 	return all, nil
@@ -149,21 +170,90 @@ type Leader struct {
 }
 
 // Observe is the elector's Observe, and carries what the leader published in its term: its
-// version, its metadata and its health at that time. It waits for them for a moment, and
-// yields nothing when only those change. If they cannot be read, it yields the leader
-// together with the error.
+// version, its metadata and its health. It waits for them for a moment, and yields again within some two
+// seconds when they change. If they cannot be read, it yields the leader together with the error.
 func (r *Roster) Observe(ctx context.Context, e *elector.Elector) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
-		for leader, err := range e.Observe(ctx) {
-			l := Leader{Leader: leader}
-			if err == nil && leader.PID != 0 {
-				l.Published, err = r.answered(ctx, e, leader)
+		ctx, stop := context.WithCancel(ctx)
+		leaders := make(chan sighting)
+		go sight(ctx, e, leaders)
+		defer func() {
+			stop()
+			for range leaders { // until it has ended
+			}
+		}()
+		changes := time.NewTicker(changesEvery)
+		defer changes.Stop()
+		var l Leader
+		for {
+			var err error
+			select {
+			case s, more := <-leaders:
+				if !more {
+					return
+				}
+				if l, err = (Leader{Leader: s.leader}), s.err; err == nil && s.leader.PID != 0 {
+					l.Published, err = r.answered(ctx, e, s.leader)
+				}
+			case <-changes.C:
+				if !r.hasChanged(ctx, e, &l) {
+					continue
+				}
 			}
 			if ctx.Err() != nil || !yield(l, err) {
 				return
 			}
 		}
 	}
+}
+
+// changesEvery is how often Observe reads what the leader publishes.
+const changesEvery = time.Second
+
+// A sighting is what the elector's Observe yields.
+type sighting struct {
+	leader elector.Leader
+	err    error
+}
+
+func sight(ctx context.Context, e *elector.Elector, to chan<- sighting) {
+	defer close(to)
+	for leader, err := range e.Observe(ctx) {
+		select {
+		case to <- sighting{leader, err}:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// hasChanged reports whether the leader has published something else, and puts it into l. What it published
+// before it was seen may be of an earlier life.
+func (r *Roster) hasChanged(ctx context.Context, e *elector.Elector, l *Leader) bool {
+	if l.Leader.PID == 0 {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.Settings().Lease)
+	defer cancel()
+	all, err := backoff.Await(ctx, func(ctx context.Context) ([]Candidate, error) { return r.Candidates(ctx, e.Key()) })
+	if err != nil {
+		return false
+	}
+	for _, c := range all {
+		if c.CandidateID == l.Leader.CandidateID && c.State == Live && !c.PublishedAt.Before(l.Leader.AskedAt) && !c.saysAs(l.Published) {
+			l.Published = c
+			return true
+		}
+	}
+	return false
+}
+
+// saysAs reports whether the candidate says the same as other. Times are no news.
+func (c Candidate) saysAs(other Candidate) bool {
+	for _, one := range []*Candidate{&c, &other} {
+		one.JoinedAt, one.PublishedAt, one.NextBy, one.CheckedAt, one.Leading, one.Deputy = time.Time{}, time.Time{}, time.Time{}, time.Time{}, false, false
+	}
+	return reflect.DeepEqual(c, other)
 }
 
 // answered is published, but waits no longer than a lease, as Elector.Observe does, and not for a

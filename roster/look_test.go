@@ -47,7 +47,7 @@ func (t tables) answer(ctx context.Context, query string) ([][]driver.Value, err
 
 type rows struct{ left [][]driver.Value }
 
-func (r *rows) Columns() []string { return make([]string, 14) } // of Candidates
+func (r *rows) Columns() []string { return make([]string, 18) } // of Candidates
 func (r *rows) Close() error      { return nil }
 
 func (r *rows) Next(row []driver.Value) error {
@@ -89,7 +89,7 @@ func TestAnObserverSeesNothingOfTheLeadersPreviousLife(t *testing.T) {
 				pool := server.Open()
 				defer pool.Close()
 				time.Sleep(time.Minute + 500*time.Millisecond) // the server tells full seconds
-				previous := []driver.Value{nil, "orders", "web-1", "", nil, nil, `{"life": "previous"}`, int64(0), time.Now().Add(-c.before).UnixMicro(), int64(0), true, int64(45_000), true, false}
+				previous := []driver.Value{nil, "orders", "web-1", "", nil, nil, nil, "", "{}", int64(0), `{"life": "previous"}`, int64(0), time.Now().Add(-c.before).UnixMicro(), int64(0), true, int64(45_000), true, false}
 				e, err := elector.New(pool, "orders", elector.WithCandidateID("web-1"))
 				check(t, err)
 				if c.shared {
@@ -106,7 +106,7 @@ func TestAnObserverSeesNothingOfTheLeadersPreviousLife(t *testing.T) {
 				r := on(t, func(context.Context, string) ([][]driver.Value, error) {
 					row := slices.Clone(previous)
 					if asked++; asked > 2 {
-						row[6], row[8] = `{"life": "this"}`, time.Now().UnixMicro()
+						row[10], row[12] = `{"life": "this"}`, time.Now().UnixMicro()
 					}
 					return [][]driver.Value{row}, nil
 				})

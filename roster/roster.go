@@ -23,8 +23,8 @@
 // A [Roster] is a hook for any number of electors. It never makes an elector wait: one
 // goroutine does all the writing. A Roster that is nobody's hook only reads.
 //
-// The roster publishes a candidate at its first event, when it is elected, when it becomes
-// healthy or unhealthy ([Roster.Add]), and once per publish interval: one statement for all candidates, about 200 bytes of WAL for each,
+// The roster publishes a candidate at its first event, when it is elected, within a second of a change of
+// its health ([Roster.Add]), for which it writes at most once a second, and once per publish interval: one statement for all candidates, about 200 bytes of WAL for each,
 // with an asynchronous commit. A candidate is [Live] for three intervals after a publication,
 // then [Silent]: it was killed, or cannot reach the database. It has [Left] if its Roster
 // was closed, or if its elector has stopped and reported nothing for some intervals.
@@ -127,6 +127,24 @@ func (r *Roster) SetMetadata(metadata map[string]string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.metadata = text
+	r.ledger.republish()
+	r.wakeUp()
+	return nil
+}
+
+// SetElectionMetadata replaces, for one election, what its candidate publishes instead of the metadata of
+// SetMetadata, and publishes it at once; nil has it publish that again. The bounds are the same.
+func (r *Roster) SetElectionMetadata(e *elector.Elector, metadata map[string]string) error {
+	text, err := encodeMetadata(metadata)
+	if err != nil {
+		return fmt.Errorf("%w: %w", elector.ErrConfig, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k := candidateKey{e.Key(), e.CandidateID()}
+	if r.ledger.of[k] = text; metadata == nil {
+		delete(r.ledger.of, k)
+	}
 	r.ledger.republish()
 	r.wakeUp()
 	return nil

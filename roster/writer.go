@@ -14,10 +14,14 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/roster/internal/db"
 )
+
+// healthEvery is how often the health of candidates is looked at. A change is written at most once a second.
+const healthEvery = 200 * time.Millisecond
 
 // cleanUpEvery is how often a roster whose candidate leads cleans up.
 const cleanUpEvery = time.Hour
@@ -27,16 +31,26 @@ func (r *Roster) run() {
 	defer close(r.ended)
 	interval := time.NewTimer(spread(r.interval))
 	defer interval.Stop()
-	var cleanUp time.Time // the earliest time
-	for {
-		wake := r.wake
+	health := time.NewTicker(healthEvery)
+	defer health.Stop()
+	var cleanUp, told time.Time // the earliest time; when a change of health was last written
+	for changed := false; ; {
+		wake, looks := r.wake, health.C
 		if r.Stats().Err != nil {
-			wake = nil // retry at the next interval only
+			wake, looks = nil, nil // retry at the next interval only
 		}
 		select {
 		case <-wake:
-			r.recordChecks()
+			if r.recordChecks() || changed {
+				told, changed = time.Now(), false
+			}
 			_ = r.write(false)
+			continue
+		case <-looks:
+			if changed = r.recordChecks() || changed; changed && time.Since(told) >= time.Second {
+				told, changed = time.Now(), false
+				_ = r.write(false)
+			}
 			continue
 		case <-interval.C:
 		case <-r.closing.Done():
@@ -44,7 +58,7 @@ func (r *Roster) run() {
 			_ = r.write(false)
 			return
 		}
-		r.recordChecks()
+		_, changed = r.recordChecks(), false
 		if r.write(true) == nil && time.Now().After(cleanUp) && r.leads() {
 			cleanUp = time.Now().Add(spread(cleanUpEvery))
 			r.cleanUp()
@@ -161,8 +175,9 @@ func (r *Roster) cleanUp() {
 	r.reportError(err)
 }
 
-// recordChecks records the last health check of each candidate whose elector was added.
-func (r *Roster) recordChecks() {
+// recordChecks records the health of each candidate whose elector was added, and reports whether any has
+// changed.
+func (r *Roster) recordChecks() (changed bool) {
 	r.mu.Lock()
 	electors := slices.Clone(r.electors)
 	r.mu.Unlock()
@@ -173,9 +188,14 @@ func (r *Roster) recordChecks() {
 		}
 		o := hooks.Origin{Election: e.Election(), Key: e.Key(), CandidateID: e.CandidateID()}
 		r.mu.Lock()
-		r.ledger.checked(o, health, time.Now())
+		if !health.Current && r.ledger.present[keyOf(o)] == nil { // it does not take part
+			r.mu.Unlock()
+			continue
+		}
+		changed = r.ledger.checked(o, health, time.Now()) || changed
 		r.mu.Unlock()
 	}
+	return changed
 }
 
 // reportError calls the function of WithOnError.
@@ -197,6 +217,13 @@ type candidateRow struct {
 	candidate
 	Version  string          `json:"version"`
 	Metadata json.RawMessage `json:"metadata"`
+
+	Health         *float64          `json:"health"`
+	Healthy        *bool             `json:"healthy"`
+	Minimum        *float64          `json:"minimum"`
+	Why            *string           `json:"why"`
+	HealthMetadata map[string]string `json:"health_metadata"`
+	CheckedMicros  *int64            `json:"checked_micros"` // ago
 }
 
 // termRow is a row of roster_terms as RecordTerms reads it.
@@ -348,9 +375,29 @@ func candidateRows(all []candidate, version string, metadata json.RawMessage) []
 	rows := make([]candidateRow, len(all))
 	for i, c := range all {
 		c.Election = clean(c.Election)
-		rows[i] = candidateRow{c, version, metadata}
+		rows[i] = candidateRow{candidate: c, Version: version, Metadata: metadata}
+		if c.metadata != nil {
+			rows[i].Metadata = c.metadata
+		}
+		rows[i].tell(c.health)
 	}
 	return rows
+}
+
+// tell adds the health to a row. A program or its check may have said anything: what is too long is cut, and
+// of metadata that the table cannot hold nothing is told.
+func (row *candidateRow) tell(h *elector.Health) {
+	if h == nil {
+		return
+	}
+	ago := time.Since(h.At).Microseconds()
+	row.Health, row.Healthy, row.Minimum, row.CheckedMicros = &h.Score, &h.Healthy, &h.Minimum, &ago
+	if why := clean(h.Why); why != "" {
+		row.Why = &why
+	}
+	if _, err := encodeMetadata(h.Metadata); err == nil {
+		row.HealthMetadata = h.Metadata
+	}
 }
 
 func termRows(all []term, now time.Time) []termRow {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/DATA-DOG/go-sqlmock"
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/hooks"
 	"go.uber.org/goleak"
 )
@@ -205,6 +206,50 @@ func TestCandidatesArePublishedWhileTermsCannotBeWritten(t *testing.T) {
 			t.Errorf("got %+v, want that the term waits", s)
 		}
 		_ = r.Close(t.Context())
+	})
+}
+
+func TestChangesOfHealthAreWrittenOncePerSecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var written []time.Time
+		var mu sync.Mutex
+		r := on(t, func(_ context.Context, statement string) ([][]driver.Value, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if statement == "Publish" {
+				written = append(written, time.Now())
+			}
+			return nil, nil
+		})
+		server := electortest.NewServer()
+		defer server.Close()
+		pool := server.Open()
+		defer pool.Close()
+		e, err := elector.New(pool, "orders")
+		check(t, err)
+		check(t, r.Add(e))
+		term, err := e.Campaign(t.Context())
+		check(t, err)
+		time.Sleep(2 * time.Second)
+		mu.Lock()
+		written = nil
+		mu.Unlock()
+		for i := range 100 { // ten a second
+			e.ReportHealth(elector.HealthReport{Score: 0.5 + float64(i)/1000})
+			time.Sleep(100 * time.Millisecond)
+		}
+		mu.Lock()
+		if n := len(written); n < 9 || n > 11 {
+			t.Errorf("%d writes in ten seconds", n)
+		}
+		for i := range written[1:] {
+			if between := written[i+1].Sub(written[i]); between < time.Second || between > 1200*time.Millisecond {
+				t.Errorf("%v between two writes", between)
+			}
+		}
+		mu.Unlock()
+		check(t, term.Resign(t.Context()))
+		check(t, r.Close(t.Context()))
 	})
 }
 

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 # What each package of the core may import from this module.
 spine='internal/lock internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'
 asks='internal/pooled internal/pair internal/queue internal/holder' # what the parts share
-parts="$asks internal/transaction internal/preflight internal/promotion internal/syncrep internal/inbox internal/deputy internal/handover internal/shared internal/fenced internal/wakeup"
+parts="$asks internal/transaction internal/preflight internal/promotion internal/syncrep internal/inbox internal/deputy internal/handover internal/shared internal/fenced internal/wakeup internal/validate"
 declare -A may=(
   [internal/pgerr]='' [internal/backoff]='' [internal/lockkey]='' [internal/gate]='' [internal/turn]=''
   [internal/lease]='internal/pgerr'
@@ -21,7 +21,7 @@ declare -A may=(
   [internal/promotion]="db internal/pooled $spine" [internal/syncrep]="db internal/pair $spine" [internal/inbox]="db internal/pooled $spine"
   [internal/deputy]="db $asks $spine" [internal/handover]="db $asks $spine" [internal/shared]="db $asks internal/fenced $spine"
   [internal/fenced]="db internal/pin internal/pooled internal/pair $spine"
-  [internal/wakeup]="db internal/pooled $spine"
+  [internal/wakeup]="db internal/pooled $spine" [internal/validate]="db $spine"
   [elector]="hooks internal/gate $spine $parts"
 )
 pure=("${!may[@]}" health hooks hooks/hookstest hooks/metrics db roster dashboard electortest shard)

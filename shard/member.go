@@ -446,7 +446,7 @@ func (m *member) elector(name string) (e *elector.Elector, err error) {
 	if e = m.electors[name]; e != nil {
 		return e, nil
 	}
-	if e, err = m.session.Elector(Election(m.group, name), elector.WithoutHealth()); err == nil {
+	if e, err = m.session.Elector(Election(m.group, name), elector.WithHealth(nil, elector.HealthPolicy{})); err == nil {
 		m.electors[name] = e
 	}
 	return e, err

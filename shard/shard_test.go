@@ -598,12 +598,12 @@ func TestHealthIsCheckedOnceForEachMember(t *testing.T) {
 		}
 		bad.Store(false)
 		g.even()
-	}, shard.WithSession(elector.WithHealth(func(context.Context) float64 {
+	}, shard.WithSession(elector.WithHealth(func(context.Context) elector.HealthReport {
 		checks.Add(1)
 		if bad.Load() {
-			return 0
+			return elector.HealthReport{Score: 0}
 		}
-		return 1
+		return elector.HealthReport{Score: 1}
 	}, elector.HealthPolicy{Interval: time.Second})))
 }
 

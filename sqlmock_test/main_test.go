@@ -159,7 +159,7 @@ func expectEviction(mock sqlmock.Sqlmock, pid int, key any) {
 func newPlain(t *testing.T, pool *sql.DB, opts ...elector.Option) (*elector.Elector, *hookstest.Recorder) {
 	t.Helper()
 	rec := hookstest.NewRecorder()
-	e, err := elector.New(pool, "orders", append(opts, elector.WithHooks(hooks.Funcs{Elected: rec.OnElected,
+	e, err := elector.New(pool, "orders", append(opts, elector.WithValidateInterval(0), elector.WithHooks(hooks.Funcs{Elected: rec.OnElected,
 		Demoted: rec.OnDemoted, Error: rec.OnError, Campaign: rec.OnCampaign}))...)
 	wantError(t, err)
 	return e, rec

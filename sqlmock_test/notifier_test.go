@@ -350,7 +350,7 @@ func TestAStormOfNotificationsCostsASessionFourBatchesInARetryInterval(t *testin
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
 		var notifier manualNotifier
-		s, err := elector.NewSession(pool, elector.WithTakeover(elector.Poll), elector.WithRetryInterval(time.Minute), elector.WithLease(10*time.Minute), elector.WithHeartbeatInterval(3*time.Minute))
+		s, err := elector.NewSession(pool, elector.WithTakeover(elector.Poll), elector.WithRetryInterval(time.Minute), elector.WithLease(10*time.Minute), elector.WithHeartbeatInterval(3*time.Minute), elector.WithValidateInterval(0))
 		wantError(t, err)
 		e, err := s.Elector("orders", elector.WithNotifier(&notifier))
 		wantError(t, err)

@@ -43,9 +43,9 @@ func newManyOn(t *testing.T, pool *sql.DB, mock sqlmock.Sqlmock, n int64, opts .
 	t.Helper()
 	m := &many{pool: pool, mock: mock, rec: hookstest.NewRecorder()}
 	var err error
-	// No heartbeat comes while these tests count statements.
+	// No heartbeat or validation comes while these tests count statements.
 	m.Session, err = elector.NewSession(pool, append([]elector.SessionOption{elector.WithCandidateID("web-1"), elector.WithTakeover(elector.Poll),
-		elector.WithHeartbeatInterval(3500 * time.Millisecond),
+		elector.WithHeartbeatInterval(3500 * time.Millisecond), elector.WithValidateInterval(0),
 		elector.WithHooks(hooks.Funcs{Elected: m.rec.OnElected, Demoted: m.rec.OnDemoted, Error: m.rec.OnError, Campaign: m.rec.OnCampaign})}, opts...)...)
 	wantError(t, err)
 	for key := range n {
@@ -665,10 +665,10 @@ func TestATermThatHasEndedCostsItsSessionNoStatement(t *testing.T) {
 	})
 }
 
-func TestATenthHeartbeatChecksAllLocksOfASession(t *testing.T) {
+func TestAValidationIsOfAllLocksOfASession(t *testing.T) {
 	for name, gone := range map[string]bool{"gone": true, "only missed": false, "no room to look": false} {
 		bubble(t, name, func(t *testing.T) {
-			m := newMany(t, 3)
+			m := newMany(t, 3, elector.WithValidateInterval(24*time.Hour)) // so one comes with the tenth heartbeat
 			m.opened()
 			m.elected(1, 1)
 			m.elected(1, 2)

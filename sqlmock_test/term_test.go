@@ -339,15 +339,46 @@ func TestVerifyEndsATermWhoseLockIsGone(t *testing.T) {
 	}
 }
 
-// A lock that is gone while the session lives is found by the tenth heartbeat.
-func TestATenthHeartbeatEndsATermWhoseLockIsGone(t *testing.T) {
+// An answer after 5 ms puts the next validation off for 10 s, since answers take 1/2000 of the time at most.
+func TestValidationsArePutOffByTheTimeThatTheirAnswersTake(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)
-		expectHeartbeats(mock, 19)
+		query(mock, "HeldLocks").WillDelayFor(5 * time.Millisecond).WillReturnRows(row(orders))
+		expectHeartbeats(mock, 5)
+		query(mock, "HeldLocks").WillReturnRows(row(orders))
 		expectHeartbeat(mock)
+		query(mock, "HeldLocks").WillReturnRows(row(orders)) // a second later, since that was answered at once
+		e, rec := newElector(t, pool, elector.WithValidateInterval(time.Second))
+		if got := e.Settings().ValidateInterval; got != time.Second {
+			t.Errorf("at first the interval is %v", got)
+		}
+		term := campaign(t, e)
+		time.Sleep(2500 * time.Millisecond)
+		if got := e.Settings().ValidateInterval; got != 10*time.Second {
+			t.Errorf("in force is %v", got)
+		}
+		time.Sleep(9600 * time.Millisecond)
+		if got := e.Settings().ValidateInterval; got != time.Second {
+			t.Errorf("then %v is in force", got)
+		}
+		expectResign(mock)
+		resign(t, term)
+		wantFailures(t, rec)
+	})
+}
+
+// However long the interval is, a validation comes with each tenth heartbeat.
+func TestAValidationEndsATermWhoseLockIsGone(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		expectHeartbeats(mock, 10)
+		query(mock, "HeldLocks").WillReturnRows(row(orders))
+		expectHeartbeats(mock, 10)
+		query(mock, "HeldLocks").WillReturnRows(rows())
 		query(mock, "HoldsLock").WillReturnRows(row(false, sessionPID))
-		e, rec := newElector(t, pool)
+		e, rec := newElector(t, pool, elector.WithValidateInterval(24*time.Hour))
 		term := campaign(t, e)
 		<-term.Context().Done()
 		if held := time.Since(term.ElectedAt()); held != 40*time.Second {
@@ -579,17 +610,17 @@ func TestWithoutGracefulReleaseAShutdownClosesTheSessionAndAResignUnlocks(t *tes
 
 var (
 	since   = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	holder  = statement{"Holder", values(200, "web-2", "app", "10.0.0.2", since.UnixMicro(), 10_000, since.UnixMicro(), false, "", "")}
+	holder  = statement{"Holder", values(200, "web-2", "app", "10.0.0.2", since.UnixMicro(), 10_000, since.UnixMicro(), false, "", "", 0, 0)}
 	waiters = statement{"Deputies", values(201, "web-3", "app", "", 0, true, since.UnixMicro())}
 )
 
 // expectLeader expects a query for the leader; "" means nobody.
 func expectLeader(mock sqlmock.Sqlmock, pid int, id string) {
-	rows := sqlmock.NewRows(make([]string, 10))
+	rows := sqlmock.NewRows(make([]string, 12))
 	mock.ExpectBegin()
 	inquiry(mock, "Holder").WillReturnRows(rows)
 	if id != "" {
-		rows.AddRow(pid, id, "app", "", 0, 0, 0, false, "", "")
+		rows.AddRow(pid, id, "app", "", 0, 0, 0, false, "", "", 0, 0)
 	}
 	mock.ExpectRollback()
 }

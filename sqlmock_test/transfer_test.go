@@ -118,7 +118,7 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 			expectPlace(mock, 1)
 			query(mock, "UnlockTo").WillReturnRows(row(true, true, false))
 			query(mock, "Holder").WillReturnRows(rows())
-			query(mock, "Holder").WillReturnRows(row(300, "web-2", "app", "", 0, 0, 0, false, "", ""))
+			query(mock, "Holder").WillReturnRows(row(300, "web-2", "app", "", 0, 0, 0, false, "", "", 0, 0))
 			expectWithdrawal(mock)
 		}, "", nil, 2 * time.Millisecond},
 		"nobody comes": {func(mock sqlmock.Sqlmock) {
@@ -168,7 +168,7 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 			expectPlace(mock, 1)
 			query(mock, "UnlockTo").WillReturnError(errFull)
 			query(mock, "HoldsLock").WillReturnRows(row(false, sessionPID))
-			query(mock, "Holder").WillReturnRows(row(300, "web-2", "app", "", 0, 0, 0, false, "", ""))
+			query(mock, "Holder").WillReturnRows(row(300, "web-2", "app", "", 0, 0, 0, false, "", "", 0, 0))
 			expectWithdrawal(mock)
 		}, "", nil, 0},
 	} {
@@ -260,7 +260,7 @@ func TestAResignationDuringATransferComesFirst(t *testing.T) {
 // expectOvertaken expects that web-3 is granted the lock in the instant in which it is released.
 func expectOvertaken(mock sqlmock.Sqlmock) {
 	query(mock, "UnlockTo").WillReturnRows(row(true, true, false))
-	query(mock, "Holder").WillReturnRows(row(300, "web-3", "app", "", 0, 0, 0, false, "", ""))
+	query(mock, "Holder").WillReturnRows(row(300, "web-3", "app", "", 0, 0, 0, false, "", "", 0, 0))
 }
 
 // looks returns how often a leader checks the queue in that time: after 2 ms at first, then after

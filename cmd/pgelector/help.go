@@ -13,10 +13,10 @@ var flagGroups = []struct {
 	flags []string
 }{
 	{"Who leads", []string{"election", "candidate", "group", "shards", "moves", "sticky"}},
-	{"When this host leads", []string{"if-free", "wait", "if-free-exit-code", "takeover", "deputy-interval", "retry", "lease", "heartbeat"}},
+	{"When this host leads", []string{"if-free", "wait", "if-free-exit-code", "takeover", "deputy-interval", "retry", "lease", "heartbeat", "validate"}},
 	{"What runs, and how often", []string{"once", "restart-delay", "restart-delay-max", "hold"}},
 	{"How it ends", []string{"drain", "grace"}},
-	{"What it serves and logs", []string{"http", "roster", "log-level", "log-json"}},
+	{"What it serves and logs", []string{"health-command", "health-interval", "http", "roster", "log-level", "log-json"}},
 	{"The connection", []string{"dsn", "driver", "scope", "synchronous-standby", "token-epoch", "max-attempts", "read-only-timeout"}},
 }
 

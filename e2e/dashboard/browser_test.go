@@ -101,7 +101,7 @@ func candidate(t *testing.T, pool *sql.DB, election, id string, r *roster.Roster
 	t.Helper()
 	rec = hookstest.NewRecorder()
 	e, err := elector.New(pool, election, elector.WithCandidateID(id), elector.WithRetryInterval(100*time.Millisecond), elector.WithHooks(rec, r),
-		elector.WithHealth(func(context.Context) float64 { return 0.9 }, elector.HealthPolicy{}))
+		elector.WithHealth(func(context.Context) elector.HealthReport { return elector.HealthReport{Score: 0.9} }, elector.HealthPolicy{}))
 	check(t, err)
 	check(t, r.Add(e))
 	check(t, e.Start(context.Background()))

@@ -159,7 +159,7 @@ func stage(ctx context.Context, pool *sql.DB) (leave func(), err error) {
 func stand(ctx context.Context, pool *sql.DB, election, id string, health float64, r *roster.Roster) (stop func(), err error) {
 	rec := hookstest.NewRecorder()
 	e, err := elector.New(pool, election, elector.WithCandidateID(id), elector.WithHooks(r, rec),
-		elector.WithHealth(func(context.Context) float64 { return health }, elector.HealthPolicy{Minimum: minimum}))
+		elector.WithHealth(func(context.Context) elector.HealthReport { return elector.HealthReport{Score: health} }, elector.HealthPolicy{Minimum: minimum}))
 	if err != nil {
 		return nil, err
 	}

@@ -50,7 +50,7 @@ var given = map[string]string{
 	"CHANGELOG.md":         "100 ms, 250 ms, 3 s",
 	"README.md":            "250 ms, 1 s, 2 s, 3 s, 7 s, 15 s",
 	"bench/README.md":      "0.5 s, 200 times, 10,000",
-	"docs/command.md":      "100 ms, 200 ms, 1 s, 3 s, 10 s",
+	"docs/command.md":      "100 ms, 200 ms, 1 s, 3 s, 5 s, 10 s",
 	"docs/get-started.md":  "2 s",
 	"docs/how-it-works.md": "50 ms, 250 ms, 334 ms",
 	"docs/modes.md":        "10 ms, 50 ms, 100 ms, 1 s, 3 s, 5 s, 10 s, 10.1 s, 30 s, 1 min, 1 h, 24 h, 63 bytes, 1024 bytes, 2 ×, 5 ×",

@@ -142,12 +142,12 @@ func (i *instance) run(ctx context.Context) {
 
 // score is the health check. While the health flaps, it returns good and bad scores, does not
 // return in time, and panics.
-func (i *instance) score(ctx context.Context) float64 {
+func (i *instance) score(ctx context.Context) elector.HealthReport {
 	i.mu.Lock()
 	flapping := i.flapping
 	i.mu.Unlock()
 	if !flapping {
-		return 1
+		return elector.HealthReport{Score: 1}
 	}
 	switch i.draw(0, 8) {
 	case 0:
@@ -155,9 +155,9 @@ func (i *instance) score(ctx context.Context) float64 {
 	case 1:
 		panic("the check panics")
 	case 2, 3:
-		return 1
+		return elector.HealthReport{Score: 1}
 	}
-	return 0
+	return elector.HealthReport{Score: 0}
 }
 
 func (i *instance) setFlapping(flapping bool) {

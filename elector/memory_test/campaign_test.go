@@ -26,11 +26,11 @@ var endings = map[string]func(s *candidate, sick *atomic.Bool, shared *elector.S
 func campaigned(b *bench, name string, test func(s *candidate, term *elector.Term, end func())) {
 	b.Helper()
 	sick := new(atomic.Bool)
-	s := b.candidate("one", elector.WithHealth(func(context.Context) float64 {
+	s := b.candidate("one", elector.WithHealth(func(context.Context) elector.HealthReport {
 		if sick.Load() {
-			return 0
+			return elector.HealthReport{Score: 0}
 		}
-		return 1
+		return elector.HealthReport{Score: 1}
 	}, elector.HealthPolicy{}))
 	var shared *elector.Session
 	if name == "closed" {

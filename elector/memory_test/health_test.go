@@ -20,12 +20,12 @@ type vitals struct {
 }
 
 func (v *vitals) option() elector.CommonOption {
-	return elector.WithHealth(func(context.Context) float64 {
+	return elector.WithHealth(func(context.Context) elector.HealthReport {
 		v.asked.Add(1)
 		if v.ill.Load() {
-			return 0.2
+			return elector.HealthReport{Score: 0.2}
 		}
-		return 0.9
+		return elector.HealthReport{Score: 0.9}
 	}, elector.HealthPolicy{})
 }
 
@@ -124,10 +124,10 @@ func TestAWaitingCandidateThatBecomesUnhealthyLeavesTheQueue(t *testing.T) {
 
 // It returns the reason, after its hooks have returned.
 func TestTryCampaignOfAnUnhealthyCandidateSendsNothing(t *testing.T) {
-	for name, check := range map[string]func(context.Context) float64{
-		"bad":    func(context.Context) float64 { return 0.2 },
-		"panics": func(context.Context) float64 { panic("boom") },
-		"hangs":  func(ctx context.Context) float64 { <-ctx.Done(); return 1 },
+	for name, check := range map[string]func(context.Context) elector.HealthReport{
+		"bad":    func(context.Context) elector.HealthReport { return elector.HealthReport{Score: 0.2} },
+		"panics": func(context.Context) elector.HealthReport { panic("boom") },
+		"hangs":  func(ctx context.Context) elector.HealthReport { <-ctx.Done(); return elector.HealthReport{Score: 1} },
 	} {
 		scene(t, name, func(b *bench) {
 			reported := 0
@@ -148,7 +148,7 @@ func TestTryCampaignOfAnUnhealthyCandidateSendsNothing(t *testing.T) {
 }
 
 func TestTheEndOfTheCampaignEndsTheWaitForHealth(t *testing.T) {
-	hangs := elector.WithHealth(func(ctx context.Context) float64 { <-ctx.Done(); return 1 }, elector.HealthPolicy{Interval: time.Hour})
+	hangs := elector.WithHealth(func(ctx context.Context) elector.HealthReport { <-ctx.Done(); return elector.HealthReport{Score: 1} }, elector.HealthPolicy{Interval: time.Hour})
 	for _, name := range []string{"Run", "Campaign", "TryCampaign", "TryRun"} {
 		scene(t, name, func(b *bench) {
 			one := b.candidate("one", hangs)
@@ -182,9 +182,9 @@ func TestHealthIsOfEachElectionOfASession(t *testing.T) {
 	bubble(t, func(b *bench) {
 		pool := b.Open()
 		defer pool.Close()
-		session, err := elector.NewSession(pool, elector.WithHealth(func(context.Context) float64 { return 0 }, elector.HealthPolicy{}))
+		session, err := elector.NewSession(pool, elector.WithHealth(func(context.Context) elector.HealthReport { return elector.HealthReport{Score: 0} }, elector.HealthPolicy{}))
 		b.wraps(err)
-		sound, err := session.Elector("sound", elector.WithoutHealth())
+		sound, err := session.Elector("sound", elector.WithHealth(nil, elector.HealthPolicy{}))
 		b.wraps(err)
 		v := &vitals{}
 		frail, err := session.Elector("frail", v.option())
@@ -209,13 +209,13 @@ func TestHealthIsOfEachElectionOfASession(t *testing.T) {
 func TestACandidateCampaignsAtOnceWhenItIsHealthyAfterABadFirstCheck(t *testing.T) {
 	bubble(t, func(b *bench) {
 		first := true
-		one := b.candidate("one", elector.WithRetryInterval(time.Hour), elector.WithHealth(func(context.Context) float64 {
+		one := b.candidate("one", elector.WithRetryInterval(time.Hour), elector.WithHealth(func(context.Context) elector.HealthReport {
 			defer func() { first = false }()
 			time.Sleep(500 * time.Millisecond) // the candidate waits by then
 			if first {
-				return 0.2
+				return elector.HealthReport{Score: 0.2}
 			}
-			return 1
+			return elector.HealthReport{Score: 1}
 		}, elector.HealthPolicy{CampaignAfter: 1}))
 		start := time.Now()
 		term := b.campaign(one.Elector)

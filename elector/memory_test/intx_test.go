@@ -106,11 +106,11 @@ func TestACommitThatWaitsForStandbysReturnsWithinTheDrain(t *testing.T) {
 			var unhealthy atomic.Bool
 			opts := []elector.Option{synchronously}
 			if !synchronous {
-				opts = []elector.Option{elector.WithHealth(func(context.Context) float64 {
+				opts = []elector.Option{elector.WithHealth(func(context.Context) elector.HealthReport {
 					if unhealthy.Load() {
-						return 0
+						return elector.HealthReport{Score: 0}
 					}
-					return 1
+					return elector.HealthReport{Score: 1}
 				}, elector.HealthPolicy{Interval: heartbeat})}
 			}
 			one := b.candidate("one", opts...)

@@ -54,7 +54,7 @@ func (l *logbook) faults(b *bench) (all []slog.Record) {
 func TestOneFaultOfALeaderIsOneWarningOrErrorInItsLog(t *testing.T) {
 	for name, c := range map[string]struct {
 		hook    hooks.Hook
-		check   func(context.Context) float64
+		check   func(context.Context) elector.HealthReport
 		happens func(b *bench, one *candidate)
 		level   slog.Level
 		message string
@@ -106,16 +106,16 @@ func TestOneFaultOfALeaderIsOneWarningOrErrorInItsLog(t *testing.T) {
 }
 
 // onceGood is a health check that is good for a while.
-func onceGood(then func() float64) func(context.Context) float64 {
+func onceGood(then func() float64) func(context.Context) elector.HealthReport {
 	began := time.Time{}
-	return func(context.Context) float64 {
+	return func(context.Context) elector.HealthReport {
 		if began.IsZero() {
 			began = time.Now()
 		}
 		if time.Since(began) < 3*time.Second {
-			return 1
+			return elector.HealthReport{Score: 1}
 		}
-		return then()
+		return elector.HealthReport{Score: then()}
 	}
 }
 

@@ -129,7 +129,7 @@ func TestTheLeaderIsAsTheServerSays(t *testing.T) {
 // A follower learns of each leader within its bound: a heartbeat interval if it is the deputy,
 // else a retry interval. A new session of the same candidate is a change, too.
 func TestAChangeOfLeaderIsReportedWithinItsBound(t *testing.T) {
-	ill := elector.WithHealth(func(ctx context.Context) float64 { <-ctx.Done(); return 0 }, elector.HealthPolicy{Interval: time.Minute})
+	ill := elector.WithHealth(func(ctx context.Context) elector.HealthReport { <-ctx.Done(); return elector.HealthReport{Score: 0} }, elector.HealthPolicy{Interval: time.Minute})
 	for name, c := range map[string]struct {
 		opts  []elector.Option
 		bound time.Duration
@@ -226,7 +226,7 @@ func TestAnAttemptReadsTheLeaderOnlyForALeaderChangedHook(t *testing.T) {
 			b.Errorf("sent %v", counts)
 		}
 		asked = b.count()
-		ill, err := elector.New(pool, "orders", elector.WithHealth(func(context.Context) float64 { return 0 }, elector.HealthPolicy{}))
+		ill, err := elector.New(pool, "orders", elector.WithHealth(func(context.Context) elector.HealthReport { return elector.HealthReport{Score: 0} }, elector.HealthPolicy{}))
 		b.wraps(err)
 		ctx, stop := context.WithTimeout(always, 5*time.Second)
 		defer stop()
@@ -243,7 +243,7 @@ func TestAnUnhealthyCandidateSeesWhoLeads(t *testing.T) {
 		leader := b.run("leader")
 		b.leads(leader)
 		other := elector.WithHooks(hooks.Funcs{Elected: func(context.Context, hooks.Elected) {}}) // which need not know
-		ill := b.run("ill", other, elector.WithHealth(func(context.Context) float64 { return 0 }, elector.HealthPolicy{}))
+		ill := b.run("ill", other, elector.WithHealth(func(context.Context) elector.HealthReport { return elector.HealthReport{Score: 0} }, elector.HealthPolicy{}))
 		time.Sleep(3 * time.Second)
 		ill.process.Cut(electortest.Both)
 		time.Sleep(3 * lease)

@@ -368,11 +368,11 @@ func TestWorkThatOverrunsIsReportedWhenTheDrainIsOver(t *testing.T) {
 						}
 						one.stop()
 					}
-					opts := []elector.Option{elector.WithHealth(func(context.Context) float64 {
+					opts := []elector.Option{elector.WithHealth(func(context.Context) elector.HealthReport {
 						if sick.Load() {
-							return 0
+							return elector.HealthReport{Score: 0}
 						}
-						return 1
+						return elector.HealthReport{Score: 1}
 					}, elector.HealthPolicy{})}
 					reported := make(chan struct{}, 10)
 					opts = append(opts, elector.WithHooks(hooks.Funcs{

@@ -160,15 +160,15 @@ func TestASlowDiskDelaysTheElectionAndNotTheHeartbeat(t *testing.T) {
 	})
 }
 
-// A leader sends a heartbeat each interval. Each tenth time it also checks its lock in pg_locks,
-// unless the heartbeat itself proves that it has it. For the first transaction of a term, the session
+// A leader sends a heartbeat each interval, and checks its locks in pg_locks once a second, unless
+// the heartbeat itself proves that it has them. For the first transaction of a term, the session
 // asks when its backend began. Inside a transaction, it asks each time whether that goes on.
 func TestWhatALeaderSends(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts []elector.Option
 		want map[string]int
 	}{
-		"in a session":     {nil, map[string]int{"Ping": 20, "HoldsLock": 2, "TryPair": 1}},
+		"in a session":     {nil, map[string]int{"Ping": 20, "HeldLocks": int(20 * heartbeat / time.Second), "TryPair": 1}},
 		"in a transaction": {[]elector.Option{inside}, map[string]int{"PingTransaction": 20}},
 	} {
 		scene(t, name, func(b *bench) {
@@ -353,7 +353,7 @@ func TestAttemptsAndTermsLeaveNothingBehind(t *testing.T) {
 				}
 				session, err := elector.NewSession(pool, elector.WithRetryInterval(10*time.Millisecond))
 				b.wraps(err)
-				fit := elector.WithHealth(func(context.Context) float64 { return 1 }, elector.HealthPolicy{Interval: time.Hour})
+				fit := elector.WithHealth(func(context.Context) elector.HealthReport { return elector.HealthReport{Score: 1} }, elector.HealthPolicy{Interval: time.Hour})
 				e, err := elector.New(pool, "orders", fit, elector.WithRetryInterval(10*time.Millisecond))
 				if name == "terms of a shared session" {
 					e, err = session.Elector("orders", fit)

@@ -667,7 +667,7 @@ func TestElectorsThatAreClosedLeaveNothingOnTheirSession(t *testing.T) {
 	}
 	defer session.Close(context.Background())
 	round := func(i int) {
-		e, err := session.Elector(fmt.Sprint("tenant ", i), elector.WithHealth(func(context.Context) float64 { return 1 }, elector.HealthPolicy{}))
+		e, err := session.Elector(fmt.Sprint("tenant ", i), elector.WithHealth(func(context.Context) elector.HealthReport { return elector.HealthReport{Score: 1} }, elector.HealthPolicy{}))
 		if err != nil {
 			t.Fatal(err)
 		}

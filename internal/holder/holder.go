@@ -28,7 +28,8 @@ func Of(ctx context.Context, pool *sql.DB, key int64, timeout time.Duration) (ho
 
 func holderOf(row db.HolderRow) lock.Holder {
 	h := lock.Holder{CandidateID: row.ApplicationName, PID: row.Pid, User: row.Usename, Addr: row.ClientAddr, SessionAt: db.Time(row.ConnectedMicros),
-		Lease: time.Duration(row.LeaseMillis) * time.Millisecond, ElectedAt: db.Time(row.SinceMicros)}
+		Lease: time.Duration(row.LeaseMillis) * time.Millisecond, ElectedAt: db.Time(row.SinceMicros),
+		RenewedAt: db.Time(row.RenewedMicros), AskedAt: db.Time(row.AskedMicros)}
 	if row.Blocks != "" {
 		h.Blocks = db.Blocker(row.Pid, row.ApplicationName, row.Usename, row.Blocks, row.Prepared)
 	}

@@ -83,6 +83,8 @@ type Holder struct {
 	Lease       time.Duration
 	Scope       session.Scope
 	ElectedAt   time.Time
+	RenewedAt   time.Time
+	AskedAt     time.Time
 	Blocks      string // says that it does not lead, and keeps the lock from all candidates; "" of a leader
 }
 

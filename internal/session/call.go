@@ -13,6 +13,7 @@ import (
 //	a *Session           the session's                    while it is valid      the session's, if it has one
 //	Session.Simple       the same, by the simple protocol
 //	Session.Fresh        the same                         a whole validity       the same
+//	Quiet                the same                         while it is valid      the same; the answer proves nothing
 //	Session.Trial        the same                         while it is valid      behind a savepoint, for what the server may refuse
 //	Session.Aux          another in transaction scope,    while it is valid      its own there
 //	                     else the session's

@@ -18,13 +18,8 @@ import (
 type Beat struct {
 	Took     time.Duration
 	Deadline time.Time // until when it prolongs the validity
-	Checks   bool      // time to check in pg_locks that the session has its locks
 	Rung     bool      // others may have requests to the session
 }
-
-// checkEvery is how many heartbeats one check of the locks in pg_locks goes with. In
-// transaction scope each heartbeat proves that the locks are held.
-const checkEvery = 10
 
 // keep is the session's life: heartbeats until one fails, the validity has run out, or the
 // session is closed. Any answered statement counts as a heartbeat, and delays the next one by
@@ -41,7 +36,7 @@ func (s *Session) keep(beatParts func(Beat) error, onBeat func(Beat)) {
 	}()
 	var asked time.Time    // when a suspicion last had a heartbeat sent
 	heard := s.Proof.Now() // when the last heartbeat was sent
-	for beats := 1; ; {
+	for {
 		if !s.Valid() {
 			s.life.cancel(s.Proof.Expiry())
 			return
@@ -64,8 +59,7 @@ func (s *Session) keep(beatParts func(Beat) error, onBeat func(Beat)) {
 			s.life.cancel(err)
 			return
 		}
-		beat := Beat{Took: time.Since(start), Deadline: s.Proof.Deadline(), Checks: !s.InTransaction() && beats%checkEvery == 0, Rung: rung}
-		beats++
+		beat := Beat{Took: time.Since(start), Deadline: s.Proof.Deadline(), Rung: rung}
 		if err := beatParts(beat); err != nil {
 			s.life.cancel(err)
 			return

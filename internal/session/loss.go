@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/db"
-	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
@@ -54,21 +53,12 @@ func (from *Source) listen(s *Session) {
 }
 
 // lookForLoss sends an empty statement, unless the connection is waited on, or used: so a
-// session that the server has ended is noticed before the next heartbeat. The answer proves
-// nothing, and heartbeats keep their times. But one that took long does: no heartbeat could be
-// sent meanwhile.
+// session that the server has ended is noticed before the next heartbeat.
 func (s *Session) lookForLoss() error {
 	if s.pin.IsBusy() {
 		return nil
 	}
-	_, err := s.call(s.life.ctx, false, func(ctx context.Context, _ *db.Queries) error {
-		sent := s.Proof.Now()
-		err := s.pin.Ping(ctx)
-		if err == nil && s.Proof.Now().Since(sent) > lease.ClockCheckEvery {
-			s.Proof.Renew(sent)
-		}
-		return err
-	}, nil)
+	_, err := Quiet(s).Call(s.life.ctx, func(ctx context.Context, _ *db.Queries) error { return s.pin.Ping(ctx) }, nil)
 	return s.causeOf(err)
 }
 

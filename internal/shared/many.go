@@ -32,7 +32,7 @@ func (w *worker) tryLocks(ask, have []int64) (held, offers map[int64]bool, err e
 	if len(granted) == 0 && err == nil {
 		return granted, offers, nil
 	}
-	all, lost := HeldBy(s)
+	all, lost := heldBy(s)
 	if lost != nil {
 		return nil, nil, s.Lose(lost)
 	}
@@ -82,8 +82,8 @@ func (w *worker) tryEach(keys []int64) (granted, offers map[int64]bool, err erro
 	return granted, offers, err
 }
 
-// HeldBy lists the keys of all locks that the session holds.
-func HeldBy(s *session.Session) (map[int64]bool, error) {
+// heldBy lists the keys of all locks that the session holds.
+func heldBy(s *session.Session) (map[int64]bool, error) {
 	keys, err := session.Ask(context.Background(), s, (*db.Queries).HeldLocks, s.PID())
 	if err != nil {
 		return nil, fmt.Errorf("elector: verify the locks: %w", err)

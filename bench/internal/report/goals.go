@@ -17,9 +17,9 @@ func (p *page) goals() {
 	for _, d := range []struct {
 		name, raw, normal, wait, fastest string
 		overlap, rest                    float64 // ms; ms of server CPU a second
-	}{ // a leader over pgx listens for its loss, one over lib/pq looks for it
-		{"pgx", systems.RawPgx, systems.DefaultPgx, systems.WaitPgx, systems.FastestPgx, 5, 0.2},
-		{"lib/pq", systems.RawPq, systems.DefaultPq, systems.WaitPq, systems.FastestPq, 300, 1.2},
+	}{ // a leader over pgx listens for its loss, one over lib/pq looks for it; both validate their locks
+		{"pgx", systems.RawPgx, systems.DefaultPgx, systems.WaitPgx, systems.FastestPgx, 5, 0.7},
+		{"lib/pq", systems.RawPq, systems.DefaultPq, systems.WaitPq, systems.FastestPq, 300, 1.6},
 	} {
 		for _, f := range []systems.Fault{systems.Resign, systems.Kill, systems.Terminate} {
 			s := p.r.Gap(d.normal, string(f))

@@ -26,7 +26,11 @@ WITH held AS MATERIALIZED (
             SELECT h.key OPERATOR(pg_catalog.|) 1::bigint, h.id FROM held AS h WHERE h.objsubid OPERATOR(pg_catalog.=) 2 AND h.id IS NOT NULL) AS seated
     FROM chosen.roster_candidates AS c
 )
-SELECT c.key, c.election, c.candidate_id, c.version, c.health, c.healthy,
+SELECT c.key, c.election, c.candidate_id, c.version, c.health, c.healthy, c.minimum, COALESCE(c.why, '')::pg_catalog.text AS why,
+    COALESCE((SELECT pg_catalog.json_object_agg(m.key, m.value) FROM pg_catalog.jsonb_each_text(c.health_metadata) AS m), '{}')::pg_catalog.text AS health_metadata,
+    (CASE WHEN c.checked_at IS NULL THEN 0
+        ELSE extract(epoch FROM LEAST(GREATEST(c.checked_at, '0001-01-01 00:00:00+00'), '9999-12-30 00:00:00+00')) OPERATOR(pg_catalog.*) 1000000::numeric
+    END)::bigint AS checked_micros,
     COALESCE((SELECT pg_catalog.json_object_agg(m.key, m.value) FROM pg_catalog.jsonb_each_text(c.metadata) AS m), '{}')::pg_catalog.text AS metadata,
     (extract(epoch FROM LEAST(GREATEST(c.since, '0001-01-01 00:00:00+00'), '9999-12-30 00:00:00+00')) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS since_micros,
     (extract(epoch FROM LEAST(GREATEST(c.published_at, '0001-01-01 00:00:00+00'), '9999-12-30 00:00:00+00')) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS published_micros,
@@ -52,6 +56,10 @@ type CandidatesRow struct {
 	Version         string
 	Health          sql.NullFloat64
 	Healthy         sql.NullBool
+	Minimum         sql.NullFloat64
+	Why             string
+	HealthMetadata  string
+	CheckedMicros   int64
 	Metadata        string
 	SinceMicros     int64
 	PublishedMicros int64
@@ -84,6 +92,10 @@ func (q *Queries) Candidates(ctx context.Context, keys string) ([]CandidatesRow,
 			&i.Version,
 			&i.Health,
 			&i.Healthy,
+			&i.Minimum,
+			&i.Why,
+			&i.HealthMetadata,
+			&i.CheckedMicros,
 			&i.Metadata,
 			&i.SinceMicros,
 			&i.PublishedMicros,
@@ -157,16 +169,19 @@ func (q *Queries) LockMigrations(ctx context.Context, arg LockMigrationsParams) 
 
 const Publish = `-- name: Publish :exec
 INSERT INTO chosen.roster_candidates AS c
-    (key, candidate_id, election, version, metadata, since, health, healthy, published_at, expires_at)
-SELECT r.key, r.candidate_id, r.election, r.version, r.metadata, pg_catalog.now(), r.health, r.healthy, pg_catalog.now(),
+    (key, candidate_id, election, version, metadata, since, health, healthy, minimum, why, health_metadata, checked_at, published_at, expires_at)
+SELECT r.key, r.candidate_id, r.election, r.version, r.metadata, pg_catalog.now(), r.health, r.healthy, r.minimum, r.why, r.health_metadata,
+    pg_catalog.now() OPERATOR(pg_catalog.-) (r.checked_micros::double precision OPERATOR(pg_catalog.*) '1 microsecond'::interval), pg_catalog.now(),
     pg_catalog.now() OPERATOR(pg_catalog.+) ($1::bigint::double precision OPERATOR(pg_catalog.*) '1 millisecond'::interval)
 FROM pg_catalog.json_to_recordset($2::pg_catalog.text::pg_catalog.json)
-    AS r(key bigint, candidate_id pg_catalog.text, election pg_catalog.text, version pg_catalog.text, metadata pg_catalog.jsonb, health double precision, healthy boolean)
+    AS r(key bigint, candidate_id pg_catalog.text, election pg_catalog.text, version pg_catalog.text, metadata pg_catalog.jsonb, health double precision, healthy boolean,
+        minimum double precision, why pg_catalog.text, health_metadata pg_catalog.jsonb, checked_micros bigint)
 WHERE pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL
 ON CONFLICT (key, candidate_id) DO UPDATE SET
     election = excluded.election, version = excluded.version, metadata = excluded.metadata,
     since = CASE WHEN c.left_at IS NULL AND c.expires_at OPERATOR(pg_catalog.>) pg_catalog.now() THEN c.since ELSE excluded.since END,
-    health = excluded.health, healthy = excluded.healthy, published_at = excluded.published_at, expires_at = excluded.expires_at, left_at = NULL
+    health = excluded.health, healthy = excluded.healthy, minimum = excluded.minimum, why = excluded.why,
+    health_metadata = excluded.health_metadata, checked_at = excluded.checked_at, published_at = excluded.published_at, expires_at = excluded.expires_at, left_at = NULL
 `
 
 type PublishParams struct {
@@ -174,7 +189,8 @@ type PublishParams struct {
 	Candidates    string
 }
 
-// Publish writes the candidates of one process, a JSON array of objects. They expire after
+// Publish writes the candidates of one process, a JSON array of objects, of which checked_micros is how
+// long ago the health was checked. They expire after
 // expires_millis unless they are published again. A crash may lose the last publication
 // without harm, so the commit is asynchronous.
 func (q *Queries) Publish(ctx context.Context, arg PublishParams) error {

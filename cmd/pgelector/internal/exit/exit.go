@@ -119,6 +119,7 @@ var flags = map[string]string{
 	"WithCandidateID":        "--candidate",
 	"WithDeputyInterval":     "--deputy-interval",
 	"WithDrain":              "--drain",
+	"WithHealth":             "--health-command",
 	"WithHeartbeatInterval":  "--heartbeat",
 	"WithLease":              "--lease",
 	"WithMaxAttempts":        "--max-attempts",
@@ -127,6 +128,7 @@ var flags = map[string]string{
 	"WithScope":              "--scope",
 	"WithSynchronousStandby": "--synchronous-standby",
 	"WithTokenEpoch":         "--token-epoch",
+	"WithValidateInterval":   "--validate",
 }
 
 // ByFlags turns an error about options into one of bad usage that names their flags. notes,

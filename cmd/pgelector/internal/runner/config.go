@@ -11,6 +11,7 @@ import (
 
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/supervise"
 	"github.com/pgelector/pgelector/elector"
 )
 
@@ -27,6 +28,7 @@ type Config struct {
 
 	Lease           time.Duration
 	Heartbeat       time.Duration // 0 means the library's default
+	Validate        time.Duration // 0 means never
 	Drain           time.Duration // 0 means a fifth of the lease, or what the grace needs
 	Grace           time.Duration // NoGrace means what fits into the drain
 	Retry           time.Duration // 0 means the library's default
@@ -53,15 +55,20 @@ type Config struct {
 	BusyCode int
 	Hold     time.Duration
 
+	HealthCommand  string // "" means none
+	HealthInterval time.Duration
+
 	HTTP   string // "" means none
 	Roster string // the schema of the roster that shows this candidate; "" means none
+
+	reaper func() *supervise.Reaper // set before options are; called later
 
 	notes map[string]string // explanations for invalid options
 }
 
 // Defaults returns a config for Fit, with the defaults of what must not be zero.
 func Defaults() Config {
-	return Config{Grace: NoGrace, RestartDelay: time.Second, RestartDelayMax: time.Minute}
+	return Config{Grace: NoGrace, HealthInterval: 5 * time.Second, RestartDelay: time.Second, RestartDelayMax: time.Minute}
 }
 
 // hasCommand reports whether a command is run. Without one, the candidate leads until it is
@@ -97,6 +104,8 @@ func (c *Config) Fit() error {
 		return exit.Usagef("--if-free and --synchronous-standby exclude each other: a new process may lead only after it has known the primary for %v", c.Synchronous)
 	case c.FreeWait < 0 || c.Hold < 0 || c.MaxAttempts < 0:
 		return exit.Usagef("--wait, --hold and --max-attempts must not be negative")
+	case c.HealthInterval < 100*time.Millisecond || c.HealthInterval > time.Hour:
+		return exit.Usagef("--health-interval %v: want 100ms to 1h", c.HealthInterval)
 	case c.BusyCode < 0 || c.BusyCode > 255:
 		return exit.Usagef("--if-free-exit-code %d: want 0 to 255", c.BusyCode)
 	}
@@ -142,12 +151,15 @@ func (c *Config) options() (all []elector.Option) {
 // sessionOptions returns those that go for shards, too.
 func (c *Config) sessionOptions() []elector.SessionOption {
 	all := []elector.SessionOption{elector.WithLease(c.Lease), elector.WithDrain(c.Drain),
-		elector.WithMaxAttempts(c.MaxAttempts), elector.WithReadOnlyTimeout(c.ReadOnlyTimeout), elector.WithTokenEpoch(c.TokenEpoch)}
+		elector.WithMaxAttempts(c.MaxAttempts), elector.WithReadOnlyTimeout(c.ReadOnlyTimeout), elector.WithTokenEpoch(c.TokenEpoch), elector.WithValidateInterval(c.Validate)}
 	if c.Heartbeat != 0 {
 		all = append(all, elector.WithHeartbeatInterval(c.Heartbeat))
 	}
 	if c.Candidate != "" {
 		all = append(all, elector.WithCandidateID(c.Candidate))
+	}
+	if c.HealthCommand != "" {
+		all = append(all, c.health(c.reaper))
 	}
 	if c.Retry != 0 {
 		all = append(all, elector.WithRetryInterval(c.Retry))

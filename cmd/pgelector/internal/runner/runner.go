@@ -71,7 +71,9 @@ func Run(c Config) error {
 		return exit.Classify(err)
 	}
 	defer closePool(pool)
-	r := &runner{Config: c}
+	r := &runner{}
+	c.reaper = func() *supervise.Reaper { return r.reaper }
+	r.Config = c
 	if r.served, err = newEndpoints(pool); err != nil {
 		return err
 	}

@@ -51,7 +51,9 @@ func runShards(c Config) error {
 		return exit.Classify(err)
 	}
 	defer closePool(pool)
-	s := &shards{Config: c, children: map[string]*supervise.Child{}, waits: map[string]time.Duration{}}
+	var s *shards
+	c.reaper = func() *supervise.Reaper { return s.reaper }
+	s = &shards{Config: c, children: map[string]*supervise.Child{}, waits: map[string]time.Duration{}}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	if s.served, err = newEndpoints(pool); err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strconv"
 
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/roster"
@@ -55,6 +56,7 @@ func (s *Snapshot) tell(candidates []roster.Candidate, terms []roster.Term) {
 			e.Token = t.Token
 		}
 	}
+	defer s.publish(candidates)
 	if s.asked {
 		return
 	}
@@ -70,4 +72,61 @@ func (s *Snapshot) tell(candidates []roster.Candidate, terms []roster.Term) {
 		}
 		return cmp.Compare(a.Name, b.Name)
 	})
+}
+
+// publish adds what the live candidates say of themselves.
+func (s *Snapshot) publish(candidates []roster.Candidate) {
+	of := map[int64][]Published{}
+	for _, c := range candidates {
+		if c.State != roster.Live {
+			continue
+		}
+		p := Published{ID: c.CandidateID, Version: c.Version, Metadata: c.Metadata, At: c.PublishedAt.UTC(),
+			Score: c.Health, Healthy: c.IsHealthy, Minimum: c.Minimum, Why: c.Why, HealthMetadata: c.HealthMetadata}
+		if !c.CheckedAt.IsZero() {
+			at := c.CheckedAt.UTC()
+			p.CheckedAt = &at
+		}
+		of[c.Key] = append(of[c.Key], p)
+	}
+	for i := range s.Elections {
+		s.Elections[i].Published = of[s.Elections[i].Key]
+	}
+}
+
+// health is what a roster says of the candidate's health: its score, that it is unhealthy, and why.
+func (e Election) health(id string) string {
+	for _, p := range e.Published {
+		if p.ID != id || p.Score == nil {
+			continue
+		}
+		text := strconv.FormatFloat(*p.Score, 'g', 3, 64)
+		if p.Healthy != nil && !*p.Healthy {
+			text += ", unhealthy"
+		}
+		if p.Why != "" {
+			text += ": " + Shown(p.Why)
+		}
+		return text
+	}
+	return ""
+}
+
+// followers are the published candidates that the server does not show.
+func (e Election) followers() (all []Published) {
+	shown := map[string]bool{}
+	for _, c := range append([]Candidate{}, e.Waiting...) {
+		shown[c.ID] = true
+	}
+	for _, c := range []*Candidate{e.Leader, e.Deputy} {
+		if c != nil {
+			shown[c.ID] = true
+		}
+	}
+	for _, p := range e.Published {
+		if !shown[p.ID] {
+			all = append(all, p)
+		}
+	}
+	return all
 }

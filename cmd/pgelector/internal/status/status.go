@@ -44,6 +44,8 @@ type Election struct {
 	Token   int64       `json:"token,string,omitempty"` // of the leader's term, if a roster knows it
 	Waiting []Candidate `json:"waiting"`                // others, in the order of the queue
 
+	Published []Published `json:"published,omitempty"` // the live candidates, if a roster was read
+
 	Blockers []string `json:"blockers,omitempty"` // while nobody leads: who keeps the lock from all candidates, and how to end that
 }
 
@@ -56,15 +58,38 @@ type Candidate struct {
 	SessionSince *time.Time `json:"session_at,omitempty"`
 	LeadingSince *time.Time `json:"elected_at,omitempty"` // of a leader; null on a shared session
 	LeaseMillis  int64      `json:"lease_ms,omitempty"`
-	Scope        string     `json:"scope,omitempty"` // session or transaction
+	Scope        string     `json:"scope,omitempty"`            // session or transaction
+	LeaseRenewed *time.Time `json:"lease_renewed_at,omitempty"` // by the server's clock; null if there is no lease, or this role may not see it
+	LeaseEnds    *time.Time `json:"lease_ends_at,omitempty"`    // unless it is renewed
+	Alive        string     `json:"alive,omitempty"`            // by the lease of a leader: yes, no, or cannot tell
 	WaitingSince *time.Time `json:"queued_at,omitempty"`
+
+	left time.Duration // of the lease, by the server's clock
+}
+
+// Published is what a live candidate says of itself in a roster.
+type Published struct {
+	ID             string            `json:"candidate"`
+	Version        string            `json:"version,omitempty"`
+	Metadata       map[string]string `json:"metadata,omitempty"`
+	At             time.Time         `json:"published_at"`
+	Score          *float64          `json:"health,omitempty"`
+	Healthy        *bool             `json:"healthy,omitempty"`
+	Minimum        *float64          `json:"minimum,omitempty"`
+	Why            string            `json:"why,omitempty"`
+	HealthMetadata map[string]string `json:"health_metadata,omitempty"`
+	CheckedAt      *time.Time        `json:"checked_at,omitempty"`
 }
 
 // Look asks the server. It returns the named elections in order, or without names all that
 // have a leader or a waiter. It refuses a standby, which does not know its primary's locks.
 func Look(ctx context.Context, pool *sql.DB, names ...string) (Snapshot, error) {
+	var clock time.Time // the server's
 	rows, err := backoff.Await(ctx, func(ctx context.Context) ([]db.AdvisoryLocksRow, error) {
-		return pooled.Ask(ctx, pool, func(q db.DBTX) ([]db.AdvisoryLocksRow, error) { return ask(ctx, db.New(q), names) })
+		return pooled.Ask(ctx, pool, func(q db.DBTX) (all []db.AdvisoryLocksRow, err error) {
+			all, clock, err = ask(ctx, db.New(q), names)
+			return all, err
+		})
 	})
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -72,26 +97,30 @@ func Look(ctx context.Context, pool *sql.DB, names ...string) (Snapshot, error) 
 	case err != nil:
 		return Snapshot{}, err
 	}
-	return Snapshot{At: time.Now().UTC(), Elections: arrange(rows, names), Cut: len(rows) >= most, asked: len(names) > 0}, nil
+	return Snapshot{At: time.Now().UTC(), Elections: arrange(rows, names, clock), Cut: len(rows) >= most, asked: len(names) > 0}, nil
 }
 
-func ask(ctx context.Context, q *db.Queries, names []string) ([]db.AdvisoryLocksRow, error) {
+func ask(ctx context.Context, q *db.Queries, names []string) (all []db.AdvisoryLocksRow, clock time.Time, err error) {
 	ping, err := q.Ping(ctx)
 	if err != nil {
-		return nil, err
+		return nil, clock, err
 	}
 	if ping.InRecovery {
-		return nil, elector.ErrServerReadOnly
+		return nil, clock, elector.ErrServerReadOnly
 	}
 	var keys []int64
 	for _, name := range names {
 		keys = append(keys, elector.KeyFromName(name))
 	}
-	return q.AdvisoryLocks(ctx, db.Keys(keys...))
+	if all, err = q.AdvisoryLocks(ctx, db.Keys(keys...)); err != nil {
+		return nil, clock, err
+	}
+	micros, err := q.Clock(ctx)
+	return all, db.Time(micros), err
 }
 
 // arrange groups rows, sorted by key, by election.
-func arrange(rows []db.AdvisoryLocksRow, names []string) []Election {
+func arrange(rows []db.AdvisoryLocksRow, names []string, clock time.Time) []Election {
 	found := make([]Election, 0, len(names))
 	place := make(map[int64]int)
 	for _, name := range names {
@@ -124,6 +153,7 @@ func arrange(rows []db.AdvisoryLocksRow, names []string) []Election {
 		case row.Blocks != "":
 			e.Blockers = append(e.Blockers, db.Blocker(row.Pid, row.ApplicationName, row.Usename, row.Blocks, row.Prepared))
 		case row.Granted:
+			c.live(row, clock)
 			e.Leader = &c
 		case row.Deputy && e.Deputy == nil:
 			e.Deputy = &c
@@ -132,6 +162,19 @@ func arrange(rows []db.AdvisoryLocksRow, names []string) []Election {
 		}
 	}
 	return found
+}
+
+// live tells of a leader's lease by the last statement of its session.
+func (c *Candidate) live(row db.AdvisoryLocksRow, clock time.Time) {
+	c.Alive = "cannot tell"
+	if row.LastMicros == 0 || row.LeaseMillis == 0 {
+		return
+	}
+	c.LeaseRenewed, c.LeaseEnds = timeOf(row.LastMicros), timeOf(row.LastMicros+row.LeaseMillis*1000)
+	c.Alive = "no"
+	if c.left = c.LeaseEnds.Sub(clock); c.left > 0 {
+		c.Alive = "yes"
+	}
 }
 
 func timeOf(micros int64) *time.Time {

@@ -51,7 +51,7 @@ func TestARosterGivesNamesTokensAndElectionsThatNobodyLeads(t *testing.T) {
 	silent.State = roster.Silent
 	s.tell([]roster.Candidate{named(1, "import/a"), named(2, "import/b"), named(3, "import#73"), named(5, "orders"), named(6, "lone#1"), named(8, "vacant"), silent},
 		[]roster.Term{{Key: 5, CandidateID: "web-1", Token: 912}, {Key: 6, CandidateID: "web-1", Token: 7, Reason: "lost"}, {Key: 7, Election: "past", CandidateID: "web-2", Token: 8}})
-	if got := strings.Join(table(t, s), ", "); got != "import: 2 shards, lone#1, orders, past, vacant, key 4" {
+	if got := strings.Join(table(t, s), ", "); got != "import: 2 shards, lone#1, orders, past, vacant, , key 4" {
 		t.Errorf("the rows are %s", got)
 	}
 	var text strings.Builder

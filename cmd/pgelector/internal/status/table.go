@@ -19,12 +19,12 @@ func (s Snapshot) WriteTable(w io.Writer) error {
 		return err
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	end := func(token string) { fmt.Fprintln(table) }
+	end := func(token, health string) { fmt.Fprintln(table) }
 	if s.recorded {
-		end = func(token string) { fmt.Fprintf(table, "\t%s\n", token) }
+		end = func(token, health string) { fmt.Fprintf(table, "\t%s\t%s\n", token, health) }
 	}
 	fmt.Fprint(table, "ELECTION\tROLE\tCANDIDATE\tPID\tUSER\tFROM\tLEASE\tSINCE")
-	end("TOKEN")
+	end("TOKEN", "HEALTH")
 	shares := s.shares()
 	for _, e := range s.Elections {
 		name := e.title()
@@ -36,7 +36,7 @@ func (s Snapshot) WriteTable(w io.Writer) error {
 		}
 		if e.Leader == nil {
 			fmt.Fprintf(table, "%s\tnobody leads\t\t\t\t\t\t", name)
-			end("")
+			end("", "")
 		} else {
 			what, since := "", e.Leader.LeadingSince
 			if since == nil {
@@ -47,15 +47,22 @@ func (s Snapshot) WriteTable(w io.Writer) error {
 			if e.Token != 0 && name == e.title() {
 				token = strconv.FormatInt(e.Token, 10)
 			}
-			end(token)
+			end(token, e.health(e.Leader.ID))
 		}
 		if e.Deputy != nil {
 			row(table, "", "deputy", *e.Deputy, "session ", e.Deputy.SessionSince, s.At)
-			end("")
+			end("", e.health(e.Deputy.ID))
 		}
 		for i, c := range e.Waiting {
 			row(table, "", fmt.Sprintf("waits, %d.", i+1), c, "", c.WaitingSince, s.At)
-			end("")
+			end("", e.health(c.ID))
+		}
+		if name != e.title() { // of a share: each shard has followers
+			continue
+		}
+		for _, p := range e.followers() {
+			fmt.Fprintf(table, "\tfollows\t%s\t\t\t\t\t", Shown(p.ID))
+			end("", e.health(p.ID))
 		}
 	}
 	return table.Flush()
@@ -151,6 +158,14 @@ func (c Candidate) lease() string {
 	text := "-"
 	if c.LeaseMillis != 0 {
 		text = (time.Duration(c.LeaseMillis) * time.Millisecond).String()
+		switch c.Alive {
+		case "yes":
+			text += fmt.Sprintf(", %v left", c.left.Round(100*time.Millisecond))
+		case "no":
+			text += ", run out"
+		case "cannot tell":
+			text += ", hidden"
+		}
 	}
 	if c.Scope == "transaction" {
 		text += ", in a transaction"
@@ -189,7 +204,7 @@ func (s Snapshot) Notes() []string {
 		for _, blocker := range e.Blockers {
 			notes = append(notes, fmt.Sprintf("Nobody leads %s: %s.", e.title(), blocker))
 		}
-		hidden = hidden || e.Leader != nil && e.Leader.SessionSince == nil
+		hidden = hidden || e.Leader != nil && (e.Leader.SessionSince == nil || e.Leader.LeaseMillis != 0 && e.Leader.LeaseRenewed == nil)
 	}
 	for of := range s.shares() {
 		if of.group == "" {
@@ -199,7 +214,7 @@ func (s Snapshot) Notes() []string {
 		}
 	}
 	if hidden {
-		notes = append(notes, "This role may not see addresses and times: GRANT pg_read_all_stats.")
+		notes = append(notes, "This role may not see addresses and times, nor when a lease was renewed: GRANT pg_read_all_stats TO it.")
 	}
 	return notes
 }

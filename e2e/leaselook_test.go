@@ -1,0 +1,56 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"syscall"
+	"testing"
+
+	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/elector"
+)
+
+// Two processes stand for the election. A third one looks, by the same role, and by one that may not see when
+// a session was last heard of until that is granted to it.
+func TestALeadersLeaseIsSeenByWhoeverMaySeeIt(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := direct(t)
+		f := s.launch(t, d, 2)
+		leader := f.leader(t, 0)
+		role := s.role(t, nil)
+		look := func(dsn string) *elector.Elector {
+			e, err := elector.New(d.open(t, 0, dsn), f.election)
+			check(t, err)
+			return e
+		}
+		same, other := look(s.DSN()), look(s.DSN(pgcluster.ForRole(role)))
+		sees := func(e *elector.Elector) elector.Leader {
+			seen, err := e.Leader(soon(t))
+			check(t, err)
+			return seen
+		}
+		seen := sees(same)
+		if seen.CandidateID != leader.ID || seen.Alive() != elector.Alive || !seen.ExpiresAt.Equal(seen.RenewedAt.Add(seen.Lease)) || seen.RenewedAt.After(seen.AskedAt) {
+			t.Errorf("the same role sees %+v, %v", seen, seen.Alive())
+		}
+		eventually(t, "the lease is renewed", func() bool { return sees(same).RenewedAt.After(seen.RenewedAt) })
+		if hidden := sees(other); hidden.Alive() != elector.CannotTell || !hidden.ExpiresAt.IsZero() || hidden.Lease != seen.Lease || !hidden.SessionAt.IsZero() {
+			t.Errorf("another role sees %+v, %v", hidden, hidden.Alive())
+		}
+		_, err := s.admin.Exec(`GRANT pg_read_all_stats TO "` + role + `"`)
+		check(t, err)
+		if seen := sees(other); seen.Alive() != elector.Alive || seen.RenewedAt.IsZero() {
+			t.Errorf("with the grant it sees %+v, %v", seen, seen.Alive())
+		}
+		f.signal(t, leader.ID, syscall.SIGSTOP)
+		defer f.signal(t, leader.ID, syscall.SIGCONT)
+		eventually(t, "the lease is renewed no more", func() bool {
+			a := sees(same)
+			return a.CandidateID != leader.ID || a.AskedAt.Sub(a.RenewedAt) > 2*heartbeat
+		})
+		if next := f.leader(t, leader.Token); next.ID == leader.ID {
+			t.Error("the frozen leader leads")
+		}
+	})
+}
