@@ -16,10 +16,9 @@ import (
 	"io"
 	"time"
 
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/ask"
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
-	"github.com/pgelector/pgelector/internal/backoff"
-	"github.com/pgelector/pgelector/internal/pooled"
 )
 
 // Snapshot is the server's answer at one moment.
@@ -63,9 +62,7 @@ type Candidate struct {
 // Look asks the server. It returns the named elections in order, or without names all that
 // have a leader or a waiter. It refuses a standby, which does not know its primary's locks.
 func Look(ctx context.Context, pool *sql.DB, names ...string) (Snapshot, error) {
-	rows, err := backoff.Await(ctx, func(ctx context.Context) ([]db.AdvisoryLocksRow, error) {
-		return pooled.Ask(ctx, pool, func(q db.DBTX) ([]db.AdvisoryLocksRow, error) { return ask(ctx, db.New(q), names) })
-	})
+	rows, err := ask.Server(ctx, pool, func(ctx context.Context, q *db.Queries) ([]db.AdvisoryLocksRow, error) { return locks(ctx, q, names) })
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return Snapshot{}, fmt.Errorf("the server did not answer: %w", context.Cause(ctx))
@@ -75,7 +72,7 @@ func Look(ctx context.Context, pool *sql.DB, names ...string) (Snapshot, error) 
 	return Snapshot{At: time.Now().UTC(), Elections: arrange(rows, names), Cut: len(rows) >= most, asked: len(names) > 0}, nil
 }
 
-func ask(ctx context.Context, q *db.Queries, names []string) ([]db.AdvisoryLocksRow, error) {
+func locks(ctx context.Context, q *db.Queries, names []string) ([]db.AdvisoryLocksRow, error) {
 	ping, err := q.Ping(ctx)
 	if err != nil {
 		return nil, err
