@@ -8,9 +8,9 @@ require (
 	github.com/hashicorp/go-hclog v1.6.3
 	github.com/hashicorp/vault v1.21.4
 	github.com/hashicorp/vault/sdk v0.21.0
-	github.com/jackc/pgx/v5 v5.12.0
+	github.com/jackc/pgx/v5 v5.13.0
 	github.com/lib/pq v1.12.3
-	github.com/pgelector/pgelector v0.0.0
+	github.com/pgelector/pgelector v0.1.0
 	github.com/pressly/goose/v3 v3.29.0
 	github.com/riverqueue/river v0.51.1
 	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.51.1
@@ -217,3 +217,7 @@ require (
 replace github.com/pgelector/pgelector => ../
 
 replace github.com/pgelector/pgelector/e2e => ../e2e
+
+replace github.com/pgelector/pgelector/hooks/otel => ../hooks/otel
+
+replace github.com/pgelector/pgelector/hooks/prometheus => ../hooks/prometheus

@@ -1,6 +1,6 @@
 module github.com/pgelector/pgelector/e2e
 
-go 1.25.0
+go 1.26.0
 
 require (
 	charm.land/bubbletea/v2 v2.0.6
@@ -9,10 +9,10 @@ require (
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0
 	github.com/fergusstrange/embedded-postgres v1.34.0
-	github.com/jackc/pgx/v5 v5.12.0
+	github.com/jackc/pgx/v5 v5.13.0
 	github.com/lib/pq v1.12.3
 	github.com/mattn/go-isatty v0.0.20
-	github.com/pgelector/pgelector v0.0.0
+	github.com/pgelector/pgelector v0.1.0
 	github.com/prometheus/client_golang v1.24.1
 	github.com/prometheus/client_model v0.6.2
 	github.com/prometheus/common v0.70.1
@@ -46,6 +46,8 @@ require (
 	github.com/mattn/go-runewidth v0.0.23 // indirect
 	github.com/muesli/cancelreader v0.2.2 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
+	github.com/pgelector/pgelector/hooks/otel v0.0.0
+	github.com/pgelector/pgelector/hooks/prometheus v0.0.0
 	github.com/prometheus/procfs v0.21.1 // indirect
 	github.com/rivo/uniseg v0.4.7 // indirect
 	github.com/xi2/xz v0.0.0-20171230120015-48954b6210f8 // indirect
@@ -59,3 +61,7 @@ require (
 )
 
 replace github.com/pgelector/pgelector => ../
+
+replace github.com/pgelector/pgelector/hooks/otel => ../hooks/otel
+
+replace github.com/pgelector/pgelector/hooks/prometheus => ../hooks/prometheus

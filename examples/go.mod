@@ -8,9 +8,9 @@ require (
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/go-co-op/gocron/v2 v2.21.2
 	github.com/hibiken/asynq v0.26.0
-	github.com/jackc/pgx/v5 v5.12.0
+	github.com/jackc/pgx/v5 v5.13.0
 	github.com/lib/pq v1.12.3
-	github.com/pgelector/pgelector v0.0.0
+	github.com/pgelector/pgelector v0.1.0
 	github.com/pgelector/pgelector/e2e v0.0.0
 	github.com/riverqueue/river v0.25.0
 	github.com/riverqueue/river/riverdriver/riverdatabasesql v0.25.0
@@ -108,3 +108,7 @@ replace (
 	github.com/pgelector/pgelector => ../
 	github.com/pgelector/pgelector/e2e => ../e2e
 )
+
+replace github.com/pgelector/pgelector/hooks/otel => ../hooks/otel
+
+replace github.com/pgelector/pgelector/hooks/prometheus => ../hooks/prometheus

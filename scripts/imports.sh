@@ -48,12 +48,13 @@ not() { grep -vE "$1" || true; }
 
 # One line per import: "./elector ./hooks", or "./elector database/sql". External tests (package
 # x_test) may import anything.
-module=$(go list -m)
+module=$(GOWORK=off go list -m)
+mapfile -t modules < <(scripts/modules.sh released | tail -n +2) # below the root's
 # shellcheck disable=SC2016 # the template uses the dollar
 imports=$(go list -f '
   {{- $p := .ImportPath}}
   {{- range .Imports}}{{$p}} {{.}}{{"\n"}}{{end}}
-  {{- range .TestImports}}{{$p}} {{.}} (in a test){{"\n"}}{{end}}' ./... | sed "s|$module|.|g")
+  {{- range .TestImports}}{{$p}} {{.}} (in a test){{"\n"}}{{end}}' ./... "${modules[@]/%//...}" | sed "s|$module|.|g")
 code=$(not ' \(in a test\)$' <<<"$imports")
 
 go list -deps -f '{{if not .Standard}}{{.ImportPath}}{{end}}' "${pure[@]/#/./}" | not "^$module(/|\$)" |
@@ -67,6 +68,9 @@ only '^\./db(/\S+)? (\./|database/sql/driver$)' <<<"$code" | not ' \./db/' |
 for package in "${!may[@]}"; do
   only "^\./$package \./" <<<"$code" | not " \./(${may[$package]// /|})\$" |
     rule "$package imports only ${may[$package]:-nothing} from this module" || broken=1
+done
+for below in "${modules[@]}"; do
+  only "^\\$below(/\\S+)? \\./internal/" <<<"$imports" | rule "$below is a module, and imports nothing of the root's internal/" || broken=1
 done
 only ' \./internal/(pin|lock|session)$' <<<"$code" | not '^\./(elector|internal/\S+) ' |
   rule "only elector and internal/ import internal/lock and internal/session" || broken=1

@@ -27,7 +27,7 @@ packages=$(($(getconf _NPROCESSORS_ONLN) + 1))
 pooled='^(TestTwentyProcessesHaveOneLeaderAtATime|TestAFrozenLeaderIsReplacedAndKnowsItWhenThawed|TestInTxCommitsInsideTheTerm|TestInTxIsRefusedAfterTheTerm|TestTheWorkMayTransferItsTerm|TestTwoRequestsAtOnceEndOneTerm)$'
 
 status=0
-for module in ${MODULES:-. examples e2e}; do
+for module in ${MODULES:-. hooks/otel hooks/prometheus cmd/pgelector examples e2e}; do
   go -C "$module" vet ./... || status=1
   go -C "$module" test ${race[@]+"${race[@]}"} -shuffle=on -p "$packages" -timeout "$((45 * count))m" "$@" ${PACKAGES:-./...} || status=1
 done

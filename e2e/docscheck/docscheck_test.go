@@ -38,7 +38,7 @@ not Go: the fence around it is longer
 		{"md", 12, "```go\nnot Go: the fence around it is longer\n```\n"},
 	}
 	if !slices.Equal(blocks, want) {
-		t.Errorf("got  %q\nwant %q", blocks, want)
+		t.Errorf("got  %+v\nwant %+v", blocks, want)
 	}
 }
 

@@ -85,7 +85,9 @@ func newModule(t *testing.T) module {
 	t.Helper()
 	m := module{t.TempDir()}
 	m.run(t, "go", "mod", "init", "example.com/orders")
-	m.run(t, "go", "mod", "edit", "-replace", "github.com/pgelector/pgelector="+root)
+	for _, below := range []string{"", "/hooks/otel", "/hooks/prometheus"} {
+		m.run(t, "go", "mod", "edit", "-replace", "github.com/pgelector/pgelector"+below+"="+root+below)
+	}
 	return m
 }
 

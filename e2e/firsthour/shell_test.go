@@ -50,7 +50,7 @@ func (h *host) path(name string) string { return filepath.Join(h.dir, name) }
 // install makes a line install the command of this repository.
 func (h *host) install(line string) string {
 	line = strings.NewReplacer("github.com/pgelector/pgelector/", "./", "@latest", "").Replace(line)
-	return "cd '" + root + "'; GOBIN='" + h.path("bin") + "' " + line
+	return "cd '" + root + "'; unset GOWORK; GOBIN='" + h.path("bin") + "' " + line
 }
 
 // start starts a line. It is exec'ed, so that signals reach the command.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/ask"
 )
 
 // Conn is one connection. Its statements have no arguments, and so work through a pooler in any mode.
@@ -23,7 +23,7 @@ func (t *Target) Connect(ctx context.Context) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := backoff.Await(ctx, pool.Conn)
+	conn, err := ask.Await(ctx, pool.Conn)
 	if err != nil {
 		go pool.Close() // lib/pq may hang
 		return nil, err
@@ -41,7 +41,7 @@ func (c *Conn) Close() {
 
 // Backend returns the process id of the backend that answers.
 func (c *Conn) Backend(ctx context.Context) (pid uint32, err error) {
-	pid, err = backoff.Await(ctx, func(ctx context.Context) (pid uint32, err error) {
+	pid, err = ask.Await(ctx, func(ctx context.Context) (pid uint32, err error) {
 		err = c.conn.QueryRowContext(ctx, "SELECT pg_catalog.pg_backend_pid()").Scan(&pid)
 		return pid, err
 	})

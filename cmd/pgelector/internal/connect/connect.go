@@ -25,8 +25,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pgelector/pgelector/internal/backoff"
-	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/ask"
 )
 
 // The drivers.
@@ -266,7 +265,7 @@ func (e *discreetError) Unwrap() error { return e.err }
 func (t *Target) Check(ctx context.Context, pool *sql.DB, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v", timeout))
 	defer cancel()
-	_, err := backoff.Await(ctx, func(ctx context.Context) (any, error) { return nil, pool.PingContext(ctx) })
+	_, err := ask.Await(ctx, func(ctx context.Context) (any, error) { return nil, pool.PingContext(ctx) })
 	if err == nil {
 		return nil
 	}
@@ -286,7 +285,7 @@ const (
 // Failed explains an error of a question. It wraps ErrConnect if the server was not reached
 // or refused the login.
 func (t *Target) Failed(err error) error {
-	switch state := pgerr.State(err); {
+	switch state := ask.State(err); {
 	case err == nil:
 		return nil
 	case state == noPrivilege:
@@ -303,7 +302,7 @@ func (t *Target) Failed(err error) error {
 // password, role or database, a missing privilege, an unknown parameter. (For the first
 // three pgbouncer returns 08P01, which is not recognized.)
 func Refused(err error) bool {
-	switch state := pgerr.State(err); state {
+	switch state := ask.State(err); state {
 	case noSuchDatabase, noPrivilege, noSuchParameter:
 		return true
 	default:

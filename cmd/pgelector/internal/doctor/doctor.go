@@ -12,12 +12,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/ask"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/backoff"
-	"github.com/pgelector/pgelector/internal/pooled"
 )
 
 // DefaultLease is the library's.
@@ -87,12 +86,10 @@ func (x *Examination) run(ctx context.Context) (err error) {
 }
 
 // question asks the server. It returns after the timeout, even if the driver does not.
-func question[T any](ctx context.Context, x *Examination, ask func(context.Context, *db.Queries) (T, error)) (T, error) {
+func question[T any](ctx context.Context, x *Examination, call func(context.Context, *db.Queries) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, x.Timeout, fmt.Errorf("no answer within %v", x.Timeout))
 	defer cancel()
-	return backoff.Await(ctx, func(ctx context.Context) (T, error) {
-		return pooled.Ask(ctx, x.pool, func(q db.DBTX) (T, error) { return ask(ctx, db.New(q)) })
-	})
+	return ask.Server(ctx, x.pool, call)
 }
 
 // trialIf returns trial if the server is usable, or a check that says why not.
@@ -140,7 +137,7 @@ const certain = 15 * time.Second
 // trial wins an election with a random name, verifies it, and resigns.
 func (x *Examination) trial(ctx context.Context, e *elector.Elector) error {
 	term, elected, err := e.TryCampaign(ctx)
-	for began := time.Now(); pooled.IsRefusal(err) && !x.isFinal() && time.Since(began) < certain && backoff.Sleep(ctx, time.Second); {
+	for began := time.Now(); ask.IsRefusal(err) && !x.isFinal() && time.Since(began) < certain && ask.Sleep(ctx, time.Second); {
 		term, elected, err = e.TryCampaign(ctx)
 	}
 	x.inside = e.Settings().Scope == elector.TransactionScope

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/ask"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/status"
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
-	"github.com/pgelector/pgelector/internal/pooled"
 )
 
 const oldest = 140000 // PostgreSQL 14 introduced idle_session_timeout, which enforces the lease
@@ -59,7 +59,7 @@ func (x *Examination) pooler(ctx context.Context) error {
 func (x *Examination) mode(err error) {
 	switch {
 	case x.direct:
-	case errors.Is(err, elector.ErrSessionPooled) && pooled.IsRefusal(err):
+	case errors.Is(err, elector.ErrSessionPooled) && ask.IsRefusal(err):
 		x.say(fail, "pooler", "there is one in statement mode, which shares backends and so the lock: connect to the server directly, or through a pool in session "+
 			"or transaction mode")
 	case err != nil && x.pooled:

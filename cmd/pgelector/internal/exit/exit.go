@@ -8,9 +8,9 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/ask"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
 	"github.com/pgelector/pgelector/elector"
-	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 // The exit codes, besides those of the command that run ran. They follow sysexits.h where
@@ -108,7 +108,7 @@ func Classify(err error) error {
 			}
 		}
 	}
-	if pgerr.State(err) == "42501" {
+	if ask.State(err) == "42501" {
 		return With(Privilege, err)
 	}
 	return err

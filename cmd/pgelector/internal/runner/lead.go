@@ -12,10 +12,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/ask"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/supervise"
 	"github.com/pgelector/pgelector/elector"
-	"github.com/pgelector/pgelector/internal/backoff"
 )
 
 // The environment variables of the command, documented in docs/command.md.
@@ -35,7 +35,7 @@ func (r *runner) lead(ctx context.Context, term *elector.Term) error {
 	began := time.Now()
 	child, err := r.start(term)
 	for ; err == nil && child == nil; child, err = r.start(term) {
-		if !backoff.Sleep(ctx, startEvery) { // returning earlier would resign
+		if !ask.Sleep(ctx, startEvery) { // returning earlier would resign
 			return nil
 		}
 		began = time.Now()

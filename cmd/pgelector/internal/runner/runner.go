@@ -29,13 +29,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/ask"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/supervise"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 	hcloghooks "github.com/pgelector/pgelector/hooks/hclog"
-	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/roster"
 )
 
@@ -191,7 +191,7 @@ func (r *runner) loop() error {
 		}
 		r.Log.Info("campaigning again, to restart the command", "after", wait, "ended", outcomeText(err))
 		r.renew()
-		if !backoff.Sleep(r.ctx, wait) {
+		if !ask.Sleep(r.ctx, wait) {
 			return context.Cause(r.ctx)
 		}
 		wait = min(2*wait, r.RestartDelayMax)

@@ -15,13 +15,13 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/ask"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/supervise"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 	hcloghooks "github.com/pgelector/pgelector/hooks/hclog"
-	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/shard"
 )
 
@@ -92,7 +92,7 @@ func runShards(c Config) error {
 
 // lead runs the command of a shard during its term, and returns when no process of it is left.
 func (s *shards) lead(ctx context.Context, name string, term *elector.Term) error {
-	if !backoff.Sleep(ctx, s.waitOf(name)) {
+	if !ask.Sleep(ctx, s.waitOf(name)) {
 		return nil
 	}
 	log := s.Log.With("shard", name)

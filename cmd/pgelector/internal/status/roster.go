@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/ask"
 	"github.com/pgelector/pgelector/roster"
 )
 
@@ -23,7 +23,7 @@ func (s *Snapshot) Add(ctx context.Context, r *roster.Roster) error {
 		candidates []roster.Candidate
 		terms      []roster.Term
 	}
-	known, err := backoff.Await(ctx, func(ctx context.Context) (all records, err error) { // a driver may not return
+	known, err := ask.Await(ctx, func(ctx context.Context) (all records, err error) { // a driver may not return
 		if all.candidates, err = r.Candidates(ctx, keys...); err == nil {
 			all.terms, err = r.Terms(ctx, 1, keys...)
 		}

@@ -16,10 +16,9 @@ import (
 	"io"
 	"time"
 
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/ask"
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
-	"github.com/pgelector/pgelector/internal/backoff"
-	"github.com/pgelector/pgelector/internal/pooled"
 )
 
 // Snapshot is the server's answer at one moment.
@@ -85,11 +84,9 @@ type Published struct {
 // have a leader or a waiter. It refuses a standby, which does not know its primary's locks.
 func Look(ctx context.Context, pool *sql.DB, names ...string) (Snapshot, error) {
 	var clock time.Time // the server's
-	rows, err := backoff.Await(ctx, func(ctx context.Context) ([]db.AdvisoryLocksRow, error) {
-		return pooled.Ask(ctx, pool, func(q db.DBTX) (all []db.AdvisoryLocksRow, err error) {
-			all, clock, err = ask(ctx, db.New(q), names)
-			return all, err
-		})
+	rows, err := ask.Server(ctx, pool, func(ctx context.Context, q *db.Queries) (all []db.AdvisoryLocksRow, err error) {
+		all, clock, err = locks(ctx, q, names)
+		return all, err
 	})
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -100,7 +97,7 @@ func Look(ctx context.Context, pool *sql.DB, names ...string) (Snapshot, error) 
 	return Snapshot{At: time.Now().UTC(), Elections: arrange(rows, names, clock), Cut: len(rows) >= most, asked: len(names) > 0}, nil
 }
 
-func ask(ctx context.Context, q *db.Queries, names []string) (all []db.AdvisoryLocksRow, clock time.Time, err error) {
+func locks(ctx context.Context, q *db.Queries, names []string) (all []db.AdvisoryLocksRow, clock time.Time, err error) {
 	ping, err := q.Ping(ctx)
 	if err != nil {
 		return nil, clock, err

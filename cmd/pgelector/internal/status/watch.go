@@ -10,11 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/ask"
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
-	"github.com/pgelector/pgelector/internal/backoff"
-	"github.com/pgelector/pgelector/internal/pgerr"
-	"github.com/pgelector/pgelector/internal/pooled"
 )
 
 // Change is one line of a watch.
@@ -171,13 +169,11 @@ const goneEvery = 20 * time.Millisecond // between two checks for the end of a b
 // Evict ends the leader's backend if it still holds the election's lock, and waits until the
 // backend has released it.
 func Evict(ctx context.Context, pool *sql.DB, e Election) error {
-	signalled, err := backoff.Await(ctx, func(ctx context.Context) ([]bool, error) {
-		return pooled.Ask(ctx, pool, func(q db.DBTX) ([]bool, error) {
-			return db.New(q).EvictHolder(ctx, db.EvictHolderParams{Pid: e.Leader.PID, Key: e.Key})
-		})
+	signalled, err := ask.Server(ctx, pool, func(ctx context.Context, q *db.Queries) ([]bool, error) {
+		return q.EvictHolder(ctx, db.EvictHolderParams{Pid: e.Leader.PID, Key: e.Key})
 	})
 	switch {
-	case pgerr.State(err) == "42501":
+	case ask.State(err) == "42501":
 		return fmt.Errorf("%w to end a backend of user %q: connect as that user, or GRANT pg_signal_backend; "+
 			"if %[2]q is a superuser, connect as a superuser: %w", ErrPrivilege, e.Leader.User, err)
 	case err != nil:
@@ -193,15 +189,13 @@ func Evict(ctx context.Context, pool *sql.DB, e Election) error {
 		case err != nil || !held:
 			return err
 		}
-		backoff.Sleep(ctx, goneEvery)
+		ask.Sleep(ctx, goneEvery)
 	}
 }
 
 // holds reports whether the leader still holds the lock.
 func holds(ctx context.Context, pool *sql.DB, e Election) (bool, error) {
-	holder, err := backoff.Await(ctx, func(ctx context.Context) (db.HolderRow, error) {
-		return pooled.Ask(ctx, pool, func(q db.DBTX) (db.HolderRow, error) { return db.New(q).Holder(ctx, e.Key) })
-	})
+	holder, err := ask.Server(ctx, pool, func(ctx context.Context, q *db.Queries) (db.HolderRow, error) { return q.Holder(ctx, e.Key) })
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}
