@@ -24,7 +24,7 @@ var (
 	clusters       = `^e2e/(go\.|(fleet|history|must|pgcluster|register|sandbox)/[^_]*$)` // but for their tests
 	ofServers      = clusters + `|^e2e/([^/]+\.go|(conformance|docscheck|fence|impostors)/)`
 	onServers      = regexp.MustCompile(ofServers + `|^scripts/setup`)
-	examples       = regexp.MustCompile(clusters + `|^examples/|^shard/`)
+	ofMigrations   = regexp.MustCompile(clusters + `|^examples/(go\.|migrations/)`)
 	everyTest      = regexp.MustCompile(ofServers + `|^(cmd|scripts)/`)
 )
 
@@ -102,7 +102,7 @@ var steps = []step{
 		short:    "go -C examples test ./migrations -run='Twenty|Comparison|Kill9TheNext' -rounds=1 -compare -count=1 -timeout=20m -v",
 		minutes:  7,
 		patterns: append(lockFigures(), `(?P<rounds>\d+) rounds of 20 processes: one ran each migration`),
-		of:       examples},
+		of:       ofMigrations, engine: true},
 	{name: "bench", command: "make bench docs", short: "go -C bench run . -quick -parts=inprocess -out=$(mktemp -d)", minutes: 60,
 		page: "bench/RESULTS.md", cells: benchCells,
 		of: regexp.MustCompile(`^bench/([^/]*|internal/(child|measure|member|results|servers|systems)/.*)$`)}, // bench -again writes its report anew
