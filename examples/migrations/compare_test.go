@@ -5,6 +5,7 @@ package migrations_test
 import (
 	"flag"
 	"fmt"
+	"math"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -86,11 +87,14 @@ func atRest(t *testing.T, lock string) string {
 	s.begin(t, lock, "pgx")
 	launch(t, lock, "pgx", s.dsn, lease)
 	time.Sleep(lease) // both have begun
-	const lsn = "SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn"
-	before := query[float64](t, s.pool, lsn)
-	time.Sleep(patience)
-	mb := (query[float64](t, s.pool, lsn) - before) / 1e6 * float64(time.Hour) / float64(patience)
-	if mb < 0.1 { // the server's own
+	const lsn, looks = "SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn", 4
+	mb := math.Inf(1) // the least: the server writes some of its own
+	for range looks {
+		before := query[float64](t, s.pool, lsn)
+		time.Sleep(lease)
+		mb = min(mb, (query[float64](t, s.pool, lsn)-before)/1e6*float64(time.Hour)/float64(lease))
+	}
+	if mb < 0.1 {
 		return "0"
 	}
 	return fmt.Sprintf("%.1f MB/h", mb)
