@@ -41,8 +41,12 @@ func run(ctx context.Context, work, driver, id string) error {
 	if err != nil {
 		return err
 	}
+	retry := 50 * time.Millisecond
+	if work == "warm" {
+		retry = 2 * time.Second // the deputy is quicker
+	}
 	newElector := func(hook hooks.Hook) (*elector.Elector, error) {
-		return elector.New(pool, "example", elector.WithCandidateID(id), elector.WithRetryInterval(50*time.Millisecond), elector.WithHooks(hook))
+		return elector.New(pool, "example", elector.WithCandidateID(id), elector.WithRetryInterval(retry), elector.WithHooks(hook))
 	}
 	switch work {
 	case "warm":
@@ -122,7 +126,11 @@ func warm(ctx context.Context, newElector func(hooks.Hook) (*elector.Elector, er
 			return "", ctx.Err()
 		}
 	}}
-	e, err := newElector(w)
+	e, err := newElector(hooks.Join(w, hooks.Funcs{Campaign: func(_ context.Context, c hooks.Campaign) {
+		if c.Outcome == hooks.Busy && !c.Deputy {
+			fmt.Println("following")
+		}
+	}}))
 	if err != nil {
 		return err
 	}
