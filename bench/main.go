@@ -41,8 +41,10 @@ func run() error {
 	quick := flag.Bool("quick", false, "take about five minutes instead of 55: fewer samples, fewer rows")
 	dir := flag.String("out", ".", "the directory for RESULTS.md, results.json and plots/")
 	again := flag.Bool("again", false, "measure nothing: write RESULTS.md and the plots from results.json")
+	keep := flag.Bool("keep", false, "keep what this run does not measure from results.json")
 	flag.StringVar(&plan.Only, "only", "", "measure only systems whose name contains this")
-	flag.StringVar(&plan.Parts, "parts", "failover,restart,rest,growth,shards,inprocess,built", "what to measure")
+	flag.StringVar(&plan.Parts, "parts", "failover,restart,rest,growth,shards,inprocess,built", "what to measure; mistakes is not among them")
+	flag.Float64Var(&plan.Minutes, "minutes", 15, "count the mistakes of each system under each strain for that long")
 	flag.Parse()
 	if *again {
 		return report.Again(*dir)
@@ -53,6 +55,12 @@ func run() error {
 	results, err := measure.Run(ctx, plan, os.Stderr)
 	if results == nil {
 		return err
+	}
+	if *keep {
+		before, failed := report.Read(*dir)
+		if err = errors.Join(err, failed); failed == nil {
+			results.Keep(before)
+		}
 	}
 	return errors.Join(err, report.Write(*dir, results))
 }

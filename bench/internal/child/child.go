@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -136,6 +137,21 @@ func (c *Child) waitAfter(ctx context.Context, name string, at int64, within tim
 	}
 }
 
+// Count returns how many events with one of the names there were at or after an instant.
+func (c *Child) Count(at int64, names ...string) (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.events {
+		if e.At >= at && slices.Contains(names, e.Name) {
+			n++
+		}
+	}
+	return n
+}
+
+// Endure puts the process under a strain from now on.
+func (c *Child) Endure(strain Strain) { fmt.Fprintln(c.in, commandEndure, strain) }
+
 // Resign makes the candidate resign.
 func (c *Child) Resign() { fmt.Fprintln(c.in, commandResign) }
 
@@ -171,6 +187,7 @@ const (
 	commandResign = "resign"
 	commandSample = "sample"
 	commandPinned = "pinned"
+	commandEndure = "endure" // and a Strain
 )
 
 // Main runs a candidate until in ends.
@@ -202,7 +219,10 @@ func Main(in io.Reader, out io.Writer) error {
 		}()
 	}
 	for lines.Scan() {
-		switch lines.Text() {
+		command, argument, _ := strings.Cut(lines.Text(), " ")
+		switch command {
+		case commandEndure:
+			Strain(argument).begin()
 		case commandResign:
 			close(resign)
 		case commandSample:

@@ -15,6 +15,8 @@ type Plan struct {
 	Only  string // a part of the systems' names
 	Parts string // comma-separated
 
+	Minutes float64 // for which the mistakes of each system under each strain are counted
+
 	built   bool            // measure the systems whose servers are built, not the others
 	missing map[string]bool // servers that do not run
 

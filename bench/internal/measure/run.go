@@ -81,6 +81,7 @@ func (r *run) parts() []part {
 		{"shards", r.shardSeconds(), r.shards},
 		{"restart", float64(r.plan.restarts) * restartSeconds, r.restarts},
 		{"built", r.builtSeconds(), r.built},
+		{"mistakes", r.mistakeSeconds(), r.mistakes},
 	} {
 		if r.plan.has(p.name) {
 			wanted = append(wanted, p)

@@ -31,14 +31,20 @@ func Write(dir string, r *results.Results) error {
 	p.growth()
 	p.shards()
 	p.inProcess()
+	p.mistakes()
 	p.purposes()
 	p.method()
 	return os.WriteFile(filepath.Join(dir, "RESULTS.md"), []byte(p.text.String()), 0o644)
 }
 
+// Read reads results.json.
+func Read(dir string) (*results.Results, error) {
+	return results.Load(filepath.Join(dir, "results.json"))
+}
+
 // Again writes the plots and RESULTS.md from results.json.
 func Again(dir string) error {
-	r, err := results.Load(filepath.Join(dir, "results.json"))
+	r, err := Read(dir)
 	if err != nil {
 		return err
 	}
@@ -73,6 +79,9 @@ func (p *page) head() {
 	p.say("# Leader elections side by side\n")
 	p.say("One run of `%s` on %s, which took %v. The run wrote this page; [results.json](results.json) has every sample.",
 		p.r.Command, p.r.Date.Format("2 January 2006"), p.r.Took)
+	for _, k := range p.r.Kept {
+		p.say("It did not measure all: the %s of systems without newer ones are of `%s` on %s.", k.What, k.Command, k.Date.Format("2 January 2006"))
+	}
 	if p.r.Quick {
 		p.say("**A quick run: few samples, and without the rows that take long.**")
 	}

@@ -2,9 +2,7 @@
 package results
 
 import (
-	"encoding/json"
 	"math"
-	"os"
 	"slices"
 	"time"
 )
@@ -21,6 +19,7 @@ type Results struct {
 	Date      time.Time
 	Took      time.Duration
 	Quick     bool
+	Kept      []Kept // of earlier runs
 	Facts     []Fact
 	Systems   []System
 	Failovers []Failover
@@ -28,6 +27,13 @@ type Results struct {
 	Growth    []Growth
 	Shards    []Shards
 	InProcess []InProcess
+	Mistakes  []Mistakes
+}
+
+// Kept says what is of an earlier run.
+type Kept struct {
+	What, Command string
+	Date          time.Time
 }
 
 // Fact is one line about the machine.
@@ -97,6 +103,15 @@ type InProcess struct {
 	Server      bool
 }
 
+// Mistakes counts the terms that leaders have lost although neither server nor network had a fault.
+type Mistakes struct {
+	System, Strain string
+	Leaders        int     // each in a process of its own
+	Hours          float64 // of all leaders together
+	Lost           int
+	Error          string
+}
+
 // Total returns a cost of all processes together.
 func (g Growth) Total(cost func(Rest) float64) float64 {
 	return cost(g.Leader) + float64(g.Followers)*cost(g.Follower)
@@ -120,25 +135,6 @@ func (r *Results) Call(name string) float64 {
 		}
 	}
 	return math.NaN()
-}
-
-// Load reads a file that Save has written.
-func Load(file string) (*Results, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	r := &Results{}
-	return r, json.Unmarshal(text, r)
-}
-
-// Save writes r as JSON.
-func (r *Results) Save(file string) error {
-	text, err := json.MarshalIndent(r, "", " ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
 // Stats summarizes samples.

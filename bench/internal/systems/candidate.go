@@ -57,7 +57,9 @@ func awaitResign(ctx context.Context, env Env, lost <-chan struct{}, out *Report
 		out.Emit(Resigning)
 		return true
 	case <-lost:
+		out.Emit(Lost)
 	case <-ctx.Done():
+		out.Emit(Lost)
 	}
 	return false
 }
@@ -86,6 +88,7 @@ const (
 	Leading   = "leading"   // the leader's work starts; of many elections, in the first
 	Led       = "led"       // the leader's work starts in one of many elections
 	Resigning = "resigning" // the leader's work has ended, the release follows
+	Lost      = "lost"      // the term has ended, and nobody asked for it
 	Sampling  = "sampling"  // the process samples whether it regards itself as the leader
 	Stopped   = "stopped"   // At is the last sample at which it did
 	Pinned    = "pinned"    // Count is the number of pinned connections

@@ -19,7 +19,7 @@ import (
 // schema.
 func riverLeader() System {
 	return System{
-		Name:     "river",
+		Name:     River,
 		Settings: "a client with one idle queue; lease 15 s, renewed every 5 s, retried every 5-6 s: it has no settings",
 		For:      "Its own job queue, whose maintenance may pause for seconds. It sends few statements, and NOTIFY wakes followers when a leader resigns.",
 		Quick:    []Fault{Resign},

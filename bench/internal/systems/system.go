@@ -90,7 +90,9 @@ const (
 	PollPgx    = "pgelector poll, pgx"
 	Session    = "pgelector session, pgx"
 	Migrate    = "golang-migrate"
+	Etcd       = "etcd, default"
 	EtcdFast   = "etcd, fastest"
+	River      = "river"
 	GooseFast  = "goose session, fastest"
 )
 
@@ -121,7 +123,7 @@ func All() []System {
 			lock.WithTableLockTimeout(100*time.Millisecond, 1<<31), lock.WithTableHeartbeatInterval(100*time.Millisecond),
 			lock.WithTableLeaseDuration(time.Second)),
 		migrateLock(),
-		etcdElection("etcd, default", "session TTL 60 s", 60),
+		etcdElection(Etcd, "session TTL 60 s", 60),
 		etcdElection(EtcdFast, "session TTL 1 s, which the server lengthens to 2 s", 1),
 		consulLock("consul, default", "session TTL 15 s, lock delay 15 s", 15*time.Second, 15*time.Second),
 		consulLock("consul, fastest", "session TTL 10 s, the shortest; lock delay 1 ms", 10*time.Second, time.Millisecond),
