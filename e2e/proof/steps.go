@@ -103,6 +103,12 @@ var steps = []step{
 		minutes:  7,
 		patterns: append(lockFigures(), `(?P<rounds>\d+) rounds of 20 processes: one ran each migration`),
 		of:       ofMigrations, engine: true},
+	{name: "ticks", command: "go -C examples test . -run='OnlyTheDeputy|EachTick' -ticks=10000 -load=5s -count=1 -timeout=20m -v",
+		short:   "go -C examples test . -run='OnlyTheDeputy|EachTick' -count=1 -v",
+		minutes: 3,
+		patterns: []string{`(?P<ticks>\d+) ticks were done once each, over (?P<kills>\d+) kills and (?P<handovers>\d+) hand-overs`,
+			`cache of (?P<cache>\S+): warm after (?P<warm>\d+ ms), cold after (?P<cold>[\d.]+ s)`},
+		of: regexp.MustCompile(clusters + `|^examples/`), engine: true},
 	{name: "bench", command: "make bench docs", short: "go -C bench run . -quick -parts=inprocess -out=$(mktemp -d)", minutes: 60,
 		page: "bench/RESULTS.md", cells: benchCells,
 		of: regexp.MustCompile(`^bench/([^/]*|internal/(child|measure|member|results|servers|systems)/.*)$`)}, // bench -again writes its report anew
