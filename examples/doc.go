@@ -2,6 +2,9 @@
 // example to copy. The tests run it on a real PostgreSQL with both drivers:
 //
 //	errgroup.go   several tasks in one term, beside tasks of every process
+//	warm.go       a cache that only the deputy loads, so that the next leader has it at once
+//	ticks.go      ticks of a schedule, each done once, with robfig/cron, gocron or neither
+//	leaderonly.go an HTTP route that only the leader serves, and the others redirect to
 //	gocron.go     jobs of gocron that only the leader runs
 //	cron.go       jobs of robfig/cron that only the leader runs
 //	river.go      periodic jobs of river, inserted once per period
@@ -11,5 +14,6 @@
 //	outbox.go     an outbox that fenced transactions publish
 //	runnable.go   runnables of controller-runtime (NeedLeaderElection)
 //	shards.go     workers that share out partitions, and do each job once
+//	migrations/   a lock for goose and golang-migrate, with which one process migrates
 //	shutdown/     a program that resigns cleanly on SIGTERM
 package examples

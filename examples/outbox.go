@@ -23,7 +23,10 @@ type Message struct {
 	Body string
 }
 
-// PublishOutbox publishes the messages in the outbox once per interval, by ascending id.
+// PublishOutbox publishes the messages in the outbox once per interval, by ascending id. So a
+// message follows those that were committed before it was inserted, such as all earlier ones about
+// a row that its transaction has locked. Transactions that ran side by side have no order.
+//
 // It logs a failure and tries again, because to return is to resign. A transaction that
 // failed has changed nothing, and one whose outcome is unknown has marked its messages if
 // it was committed.

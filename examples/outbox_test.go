@@ -221,9 +221,9 @@ type process struct {
 	lines chan string // closed when the process ends
 }
 
-func launch(t *testing.T, program, driver, dsn string) process {
+func launch(t *testing.T, program, driver, dsn string, args ...string) process {
 	t.Helper()
-	p := process{exec.Command(program), make(chan string, 100)}
+	p := process{exec.Command(program, args...), make(chan string, 100)}
 	p.Env = append(os.Environ(), "DRIVER="+driver, "DATABASE_URL="+dsn)
 	out, write := io.Pipe()
 	p.Stdout, p.Stderr = write, write

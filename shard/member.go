@@ -47,6 +47,7 @@ type member struct {
 	members  map[int]time.Time // the seats seen, and until when they count
 	seats    []int             // those that count, in order
 	present  []int             // those of them that the last look saw taken
+	reported int               // how many shards WithBeyond was told of
 	taken    int               // how many seats the last look saw taken, also if this member has none
 	share    int               // how many shards this member may lead
 	looking  bool
@@ -112,6 +113,7 @@ func (m *member) run(ctx context.Context, cancel context.CancelCauseFunc) (err e
 			m.learn(ctx, s)
 			err = m.sit(ctx, s)
 			m.claim(ctx, s.free)
+			m.report(ctx, s)
 			m.counting.Reset(m.wait())
 		case <-m.joined:
 			m.settleIn()
@@ -169,7 +171,7 @@ func (m *member) count(ctx context.Context) {
 	}
 	m.looking = true
 	var wanted []string
-	if m.room() > 0 && !time.Now().Before(m.lookAt) {
+	if (m.room() > 0 || m.beyondAll() != m.reported) && !time.Now().Before(m.lookAt) {
 		wanted = m.wanted()
 	}
 	candidate := ""
@@ -233,6 +235,9 @@ func (m *member) reckon() {
 	least, _ := quota(len(m.names), m.seats, m.seat.number)
 	most, _ := quota(len(m.names), m.present, m.seat.number)
 	m.share = min(max(m.share, least), most)
+	if m.most > 0 {
+		m.share = min(m.share, m.most)
+	}
 }
 
 // replace takes the new set over. This member may go on to lead what is left of its shards, but
@@ -385,6 +390,9 @@ func (m *member) room() int {
 		if m.exists(name) {
 			room--
 		}
+	}
+	if m.most > 0 {
+		room = min(room, m.most-len(m.running)) // also those that are gone from the set
 	}
 	return room
 }

@@ -112,6 +112,8 @@ type Option func(*config) error
 type config struct {
 	session  []elector.SessionOption
 	moves    int
+	most     int // shards at a time; 0: no bound
+	beyond   func(context.Context, int, []string)
 	sticky   time.Duration
 	interval time.Duration
 }
@@ -142,6 +144,34 @@ func WithMoves(n int) Option {
 		c.moves = n
 		if n < 1 {
 			return fmt.Errorf("%w: WithMoves(%d): want n >= 1", elector.ErrConfig, n)
+		}
+		return nil
+	}
+}
+
+// WithMost bounds how many shards this member leads at any time, also while shards move or their
+// work hangs. With n shards and WithMost(1), n members work at a time, and the others stand by. If k
+// times the number of members is less than the number of shards, nobody leads the rest: see WithBeyond.
+// All members should have the same. Default: no bound; at least 1.
+func WithMost(k int) Option {
+	return func(c *config) error {
+		c.most = k
+		if k < 1 {
+			return fmt.Errorf("%w: WithMost(%d): want k >= 1", elector.ErrConfig, k)
+		}
+		return nil
+	}
+}
+
+// WithBeyond has report called when the number of shards that no member may lead (WithMost) has
+// changed: with that number and the names of those that nobody led at the last look, and with 0 once
+// there is room for all. An alarm belongs there. It is called on the member's one goroutine, so it
+// must return soon.
+func WithBeyond(report func(ctx context.Context, shards int, unled []string)) Option {
+	return func(c *config) error {
+		c.beyond = report
+		if report == nil {
+			return fmt.Errorf("%w: WithBeyond(nil)", elector.ErrConfig)
 		}
 		return nil
 	}

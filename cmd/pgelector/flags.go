@@ -102,7 +102,7 @@ func checkNames(names ...string) error {
 func flagsFromEnvironment(flags *pflag.FlagSet) (err error) {
 	_, led := os.LookupEnv("PGELECTOR_TOKEN")
 	flags.VisitAll(func(f *pflag.Flag) {
-		if err != nil || f.Changed || f.Name == "help" || led && slices.Contains([]string{"election", "candidate", "group", "shards", "moves", "sticky"}, f.Name) {
+		if err != nil || f.Changed || f.Name == "help" || led && slices.Contains([]string{"election", "candidate", "group", "shards", "moves", "most", "sticky"}, f.Name) {
 			return
 		}
 		variable := "PGELECTOR_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))

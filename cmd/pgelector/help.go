@@ -12,7 +12,7 @@ var flagGroups = []struct {
 	title string
 	flags []string
 }{
-	{"Who leads", []string{"election", "candidate", "group", "shards", "moves", "sticky"}},
+	{"Who leads", []string{"election", "candidate", "group", "shards", "moves", "most", "sticky"}},
 	{"When this host leads", []string{"if-free", "wait", "if-free-exit-code", "takeover", "deputy-interval", "retry", "lease", "heartbeat", "validate"}},
 	{"What runs, and how often", []string{"once", "restart-delay", "restart-delay-max", "hold"}},
 	{"How it ends", []string{"drain", "grace"}},

@@ -90,6 +90,7 @@ func (a *app) runCommand() *cobra.Command {
 	flags.StringVar(&c.Group, "group", "", "lead a share of the shards of this group, instead of an election, and run a command for each")
 	flags.IntVar(&c.Shards, "shards", 0, "with --group: the number of its shards, the same on every host")
 	flags.IntVar(&c.Moves, "moves", c.Moves, "with --group: how many shards move to another host at the same time")
+	flags.IntVar(&c.Most, "most", 0, "with --group: how many shards this host leads at most; 0: no bound")
 	flags.DurationVar(&c.Sticky, "sticky", 0, "with --group: keep the shards of a host that has gone for this long; if it returns in time with the same --candidate, it gets them back (a host that joins meanwhile may take them)")
 	flags.BoolVar(&c.Once, "once", false, "end when the command ends or leadership is lost; otherwise this host goes on, and runs the command again when it leads")
 	flags.DurationVar(&c.RestartDelay, "restart-delay", c.RestartDelay, "the wait after the command ended, doubled each time")
@@ -163,7 +164,7 @@ func checkRun(c *runner.Config, flags *pflag.FlagSet) error {
 		if err := checkGroup(c, flags); err != nil {
 			return err
 		}
-	} else if f := given(flags, "shards", "moves", "sticky"); f != "" {
+	} else if f := given(flags, "shards", "moves", "most", "sticky"); f != "" {
 		return exit.Usagef("run: %s needs --group NAME", f)
 	}
 	if f := given(flags, "wait", "if-free-exit-code"); f != "" && !c.IfFree {

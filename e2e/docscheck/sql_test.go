@@ -11,6 +11,7 @@ import (
 // ran says which test runs a block of SQL of the documents, by its first line, on a real server.
 // The test calls the code that takes the block from the page.
 var ran = []struct{ page, first, file, test, calls string }{
+	{"docs/migrations.md", "-- +goose NO TRANSACTION", "examples/migrations/migrations_test.go", "TestAfterKill9TheNextGoesOnWhenTheStatementHasEndedAndNeverTwo", "documented("},
 	{"docs/observing.md", "GRANT USAGE ON SCHEMA pgelector TO orders_service;", "e2e/rosterrows_test.go", "TestTheDocumentedPrivilegesSuffice", "documentedGrants("},
 	{"docs/operating.md", "SET search_path = pg_catalog;", "e2e/command/deputy_test.go", "TestTheDeputyShowsEverywhere", "pasted("},
 	{"docs/protocol.md", "SELECT pg_catalog.concat('x', pg_catalog.left(pg_catalog.encode(pg_catalog.sha256(", "e2e/protocol/protocol_test.go", "TestTheVectorsAreThoseOfTheCodeAndOfTheServer", "```sql"},

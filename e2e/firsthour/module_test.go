@@ -149,7 +149,7 @@ func TestEveryGoFileOfTheDocsCompilesInANewModule(t *testing.T) {
 	m.run(t, "go", "vet", "./...")
 }
 
-// The page of examples says that each file is one example to copy.
+// The page of examples says that each file is one example to copy, and the folder migrations.
 func TestEachExampleCompilesAlone(t *testing.T) {
 	m := newModule(t)
 	files, err := filepath.Glob(filepath.Join(root, "examples", "*.go"))
@@ -160,6 +160,10 @@ func TestEachExampleCompilesAlone(t *testing.T) {
 		if name := strings.TrimSuffix(filepath.Base(path), ".go"); !strings.HasSuffix(name, "_test") {
 			relative, err := filepath.Rel(root, path)
 			check(t, err)
+			if filepath.Base(filepath.Dir(path)) == "migrations" { // one example of several files
+				m.write(t, relative, read(t, relative))
+				continue
+			}
 			m.write(t, filepath.Join(filepath.Dir(relative), name, name+".go"), read(t, relative))
 		}
 	}

@@ -97,6 +97,7 @@ type play struct {
 var on = []play{
 	{`^docker run `, notRun("it needs a Docker daemon; the tests start a server")},
 	{`^make demo `, notRun("package demo has its tests")},
+	{`^pgelector run migrations --once `, notRun("TestTheCommandRunsAMigrationOnceOnEachOfManyHosts runs it")},
 	{`^make test `, notRun("it runs this test")},
 	{`^go mod init `, func(t *testing.T, h *host, line string, _ []string) {
 		h.run(t, "bash", "-c", "cd $(mktemp -d -p .) && "+line)

@@ -15,10 +15,11 @@ import (
 
 // pages are the documents with a table of figures, and what makes each one.
 var pages = map[string]func() (string, error){
-	"docs/evidence.md": evidence,
-	"docs/servers.md":  failovers,
-	"docs/shards.md":   groups,
-	"README.md":        alternatives,
+	"docs/evidence.md":   evidence,
+	"docs/migrations.md": lockTable,
+	"docs/servers.md":    failovers,
+	"docs/shards.md":     groups,
+	"README.md":          alternatives,
 }
 
 // The tables stand between these lines.

@@ -24,6 +24,7 @@ var (
 	clusters       = `^e2e/(go\.|(fleet|history|must|pgcluster|register|sandbox)/[^_]*$)` // but for their tests
 	ofServers      = clusters + `|^e2e/([^/]+\.go|(conformance|docscheck|fence|impostors)/)`
 	onServers      = regexp.MustCompile(ofServers + `|^scripts/setup`)
+	ofMigrations   = regexp.MustCompile(clusters + `|^examples/(go\.|migrations/)`)
 	everyTest      = regexp.MustCompile(ofServers + `|^(cmd|scripts)/`)
 )
 
@@ -97,6 +98,17 @@ var steps = []step{
 	{name: "coverage", what: "**Coverage** of the election and its sessions",
 		command: "make cover", short: "make cover RUN='^TestInTxCommitsInsideTheTerm$'", minutes: 10,
 		patterns: []string{`total:\s+\(statements\)\s+(?P<percent>[\d.]+)%`}, says: "{percent} % of statements"},
+	{name: "migrations", command: "go -C examples test ./migrations -run='Twenty|Comparison|Kill9TheNext' -rounds=100 -compare -count=1 -timeout=20m -v",
+		short:    "go -C examples test ./migrations -run='Twenty|Comparison|Kill9TheNext' -rounds=1 -compare -count=1 -timeout=20m -v",
+		minutes:  7,
+		patterns: append(lockFigures(), `(?P<rounds>\d+) rounds of 20 processes: one ran each migration`),
+		of:       ofMigrations, engine: true},
+	{name: "ticks", command: "go -C examples test . -run='OnlyTheDeputy|EachTick' -ticks=10000 -load=5s -count=1 -timeout=20m -v",
+		short:   "go -C examples test . -run='OnlyTheDeputy|EachTick' -count=1 -v",
+		minutes: 3,
+		patterns: []string{`(?P<ticks>\d+) ticks were done once each, over (?P<kills>\d+) kills and (?P<handovers>\d+) hand-overs`,
+			`cache of (?P<cache>\S+): warm after (?P<warm>\d+ ms), cold after (?P<cold>[\d.]+ s)`},
+		of: regexp.MustCompile(clusters + `|^examples/`), engine: true},
 	{name: "bench", command: "make bench docs", short: "go -C bench run . -quick -parts=inprocess -out=$(mktemp -d)", minutes: 60,
 		page: "bench/RESULTS.md", cells: benchCells,
 		of: regexp.MustCompile(`^bench/([^/]*|internal/(child|measure|member|results|servers|systems)/.*)$`)}, // bench -again writes its report anew

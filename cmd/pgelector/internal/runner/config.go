@@ -44,6 +44,7 @@ type Config struct {
 	Group  string // of shards; then Election is empty
 	Shards int
 	Moves  int
+	Most   int // 0: no bound
 	Sticky time.Duration
 
 	Once            bool          // end when the command ends, or the term is lost
@@ -98,8 +99,8 @@ func (c *Config) Fit() error {
 		return exit.Usagef("--restart-delay %v, --restart-delay-max %v: want 0 < restart-delay <= restart-delay-max", c.RestartDelay, c.RestartDelayMax)
 	case c.Group != "" && (c.Shards < 1 || c.Shards > maxShards):
 		return exit.Usagef("--shards %d: want 1 to %d", c.Shards, maxShards)
-	case c.Group != "" && (c.Moves < 1 || c.Sticky < 0 || c.Sticky > maxSticky):
-		return exit.Usagef("--moves %d, --sticky %v: want at least 1 move, and 0 to %v", c.Moves, c.Sticky, maxSticky)
+	case c.Group != "" && (c.Moves < 1 || c.Most < 0 || c.Sticky < 0 || c.Sticky > maxSticky):
+		return exit.Usagef("--moves %d, --most %d, --sticky %v: want at least 1 move, a bound of at least 0, and 0 to %v", c.Moves, c.Most, c.Sticky, maxSticky)
 	case c.IfFree && c.Synchronous != 0:
 		return exit.Usagef("--if-free and --synchronous-standby exclude each other: a new process may lead only after it has known the primary for %v", c.Synchronous)
 	case c.FreeWait < 0 || c.Hold < 0 || c.MaxAttempts < 0:

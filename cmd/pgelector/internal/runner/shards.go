@@ -76,8 +76,11 @@ func runShards(c Config) error {
 		return err
 	}
 	defer stop()
-	err = shard.Run(s.ctx, pool, c.Group, shard.Numbers(c.Shards), s.lead,
-		shard.WithSession(session...), shard.WithMoves(c.Moves), shard.WithSticky(c.Sticky))
+	opts := []shard.Option{shard.WithSession(session...), shard.WithMoves(c.Moves), shard.WithSticky(c.Sticky)}
+	if c.Most > 0 {
+		opts = append(opts, shard.WithMost(c.Most), shard.WithBeyond(s.onBeyond))
+	}
+	err = shard.Run(s.ctx, pool, c.Group, shard.Numbers(c.Shards), s.lead, opts...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var own *exit.Error
@@ -255,4 +258,13 @@ func (s *shards) serveShards(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	_ = json.NewEncoder(w).Encode(m)
+}
+
+// onBeyond says which shards no host may lead (--most).
+func (s *shards) onBeyond(_ context.Context, n int, unled []string) {
+	if n > 0 {
+		s.Log.Warn("the hosts may not lead all shards: start more, or raise --most", "shard", fmt.Sprint(unled[:min(len(unled), 20)]))
+	} else {
+		s.Log.Info("the hosts may lead all shards")
+	}
 }

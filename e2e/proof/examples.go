@@ -1,0 +1,59 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// migrationLocks are the locks of migrations that are compared: as the test names them, and as the document does.
+var migrationLocks = []struct{ name, says string }{
+	{"goose", "this, goose's `SessionLocker`"},
+	{"golang-migrate", "this, golang-migrate"},
+	{"locker", "this, goose's `Locker`"},
+	{"goose-session", "goose, its session locker"},
+	{"goose-table", "goose, its table locker, lease 2 s"},
+	{"golang-migrate-own", "golang-migrate, its own"},
+}
+
+// lockCosts are the columns of that table.
+var lockCosts = []struct{ name, says string }{
+	{"frozen", "frozen: the next goes on after"}, {"index", "deadlock beside `CREATE INDEX CONCURRENTLY`"},
+	{"killed", "killed: two at work"}, {"wal", "WAL while it waits"}}
+
+func lockFigure(lock, cost string) string { return strings.ReplaceAll(lock, "-", "_") + "_" + cost }
+
+// lockFigures are the patterns of what the test of the locks says.
+func lockFigures() (patterns []string) {
+	for _, l := range migrationLocks {
+		pattern := `compared ` + l.name + `:`
+		for i, c := range lockCosts {
+			if i > 0 {
+				pattern += ` \|`
+			}
+			pattern += ` (?P<` + lockFigure(l.name, c.name) + `>[^|\n]+?)`
+		}
+		patterns = append(patterns, `(?m)`+pattern+`$`)
+	}
+	return patterns
+}
+
+// lockTable is the table of docs/migrations.md.
+func lockTable() (string, error) {
+	records, err := readRecords()
+	r := records["migrations"]
+	var b strings.Builder
+	b.WriteString("| lock")
+	for _, c := range lockCosts {
+		b.WriteString(" | " + c.says)
+	}
+	b.WriteString(" |\n|---|---|---|---|---|\n")
+	for _, l := range migrationLocks {
+		b.WriteString("| " + l.says)
+		for _, c := range lockCosts {
+			b.WriteString(" | " + r.Figures[lockFigure(l.name, c.name)])
+		}
+		b.WriteString(" |\n")
+	}
+	fmt.Fprintf(&b, "\nMeasured by `make proof STEPS=migrations` at commit %s, with leases of 2 s.\n", r.Commit)
+	return b.String(), err
+}

@@ -1,0 +1,164 @@
+// Command candidate is a process of the tests, which they kill:
+//
+//	candidate WORK DRIVER ID
+//
+// WORK is warm, outbox, http, or one of lead, cron and gocron, which do ticks.
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	_ "github.com/lib/pq"              // the driver "postgres"
+	"github.com/robfig/cron/v3"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/examples"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1], os.Args[2], os.Args[3]); err != nil && !errors.Is(err, context.Canceled) {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, work, driver, id string) error {
+	pool, err := sql.Open(driver, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		return err
+	}
+	retry := 50 * time.Millisecond
+	if work == "warm" {
+		retry = 2 * time.Second // the deputy is quicker
+	}
+	newElector := func(hook hooks.Hook) (*elector.Elector, error) {
+		return elector.New(pool, "example", elector.WithCandidateID(id), elector.WithRetryInterval(retry), elector.WithHooks(hook))
+	}
+	switch work {
+	case "warm":
+		return warm(ctx, newElector)
+	case "outbox":
+		e, err := newElector(nobody)
+		if err != nil {
+			return err
+		}
+		return e.Run(ctx, examples.PublishOutbox(pool, time.Millisecond, func(ctx context.Context, tx *sql.Tx, m examples.Message) error {
+			_, err := tx.ExecContext(ctx, "INSERT INTO published (id, by) VALUES ($1, $2)", m.ID, id)
+			return err
+		}))
+	case "http":
+		return serve(ctx, newElector, id)
+	}
+	e, err := newElector(nobody)
+	if err != nil {
+		return err
+	}
+	ticks := examples.Ticks{Pool: pool, Job: "example", Schedule: every(5 * time.Millisecond), Do: func(ctx context.Context, tx *sql.Tx, at time.Time) error {
+		_, err := tx.ExecContext(ctx, "INSERT INTO done (at, by) VALUES ($1, $2)", at, work)
+		return err
+	}}
+	return do(ctx, work, e, ticks)
+}
+
+// nobody hears of the leader, for LastLeader.
+var nobody = hooks.Funcs{LeaderChanged: func(context.Context, hooks.LeaderChanged) {}}
+
+// do does the ticks by themselves, or by a scheduler.
+func do(ctx context.Context, work string, e *elector.Elector, ticks examples.Ticks) error {
+	switch work {
+	case "lead":
+		return e.Run(ctx, ticks.Lead)
+	case "cron":
+		scheduler := cron.New(cron.WithChain(cron.SkipIfStillRunning(cron.DiscardLogger)))
+		scheduler.Schedule(ticks.Schedule, cron.FuncJob(ticks.IfLeader(e)))
+		scheduler.Start()
+	case "gocron":
+		scheduler, err := gocron.NewScheduler()
+		if err != nil {
+			return err
+		}
+		_, err = scheduler.NewJob(gocron.DurationJob(5*time.Millisecond), gocron.NewTask(ticks.IfLeader(e)), gocron.WithSingletonMode(gocron.LimitModeReschedule))
+		if err != nil {
+			return err
+		}
+		scheduler.Start()
+	default:
+		return errors.New("no such work: " + work)
+	}
+	return e.Run(ctx, func(ctx context.Context, _ *elector.Term) error {
+		<-ctx.Done()
+		return nil
+	})
+}
+
+// every is a schedule that is quicker than cron's.
+type every time.Duration
+
+func (e every) Next(t time.Time) time.Time { return t.Truncate(time.Duration(e)).Add(time.Duration(e)) }
+
+// warm loads a cache for LOAD, and says when it has done its first useful work.
+func warm(ctx context.Context, newElector func(hooks.Hook) (*elector.Elector, error)) error {
+	load, err := time.ParseDuration(os.Getenv("LOAD"))
+	if err != nil {
+		return err
+	}
+	w := &examples.Warm[string]{Load: func(ctx context.Context) (string, error) {
+		fmt.Println("loading")
+		select {
+		case <-time.After(load):
+			fmt.Println("loaded")
+			return "cache", nil
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}}
+	e, err := newElector(hooks.Join(w, hooks.Funcs{Campaign: func(_ context.Context, c hooks.Campaign) {
+		if c.Outcome == hooks.Busy && !c.Deputy {
+			fmt.Println("following")
+		}
+	}}))
+	if err != nil {
+		return err
+	}
+	return e.Run(ctx, w.Lead(func(ctx context.Context, _ *elector.Term, _ string) error {
+		fmt.Println("working")
+		<-ctx.Done()
+		return nil
+	}))
+}
+
+// serve serves /work on the leader, and /readyz everywhere. The candidate id is the address.
+func serve(ctx context.Context, newElector func(hooks.Hook) (*elector.Elector, error), id string) error {
+	e, err := newElector(nobody)
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/work", examples.LeaderOnly(e, func(leader string) *url.URL { return &url.URL{Scheme: "http", Host: leader} },
+		func(w http.ResponseWriter, _ *http.Request, term *elector.Term) { fmt.Fprintln(w, id, term.Token()) }))
+	mux.HandleFunc("/readyz", func(http.ResponseWriter, *http.Request) {})
+	server := &http.Server{Addr: id, Handler: mux}
+	failed := make(chan error, 1)
+	go func() { failed <- server.ListenAndServe() }()
+	go func() {
+		failed <- e.Run(ctx, func(ctx context.Context, _ *elector.Term) error {
+			<-ctx.Done()
+			return nil
+		})
+	}()
+	return <-failed
+}

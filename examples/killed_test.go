@@ -1,0 +1,261 @@
+//go:build unix
+
+package examples_test
+
+import (
+	"database/sql"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/examples"
+)
+
+var (
+	ticks = flag.Int("ticks", 1000, "that are done while leaders change; one change for 20")
+	load  = flag.Duration("load", 300*time.Millisecond, "that a cache takes to load")
+)
+
+// fleet is processes of internal/candidate, by their ids.
+type fleet struct {
+	*testing.T
+	program, dsn string
+	pool         *sql.DB
+	all          map[string]process
+	born         int
+}
+
+func newFleet(t *testing.T, pool *sql.DB, dsn string) *fleet {
+	t.Helper()
+	f := &fleet{T: t, program: filepath.Join(t.TempDir(), "candidate"), dsn: dsn, pool: pool, all: map[string]process{}}
+	if out, err := exec.Command("go", "build", "-o", f.program, "./internal/candidate").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return f
+}
+
+func (f *fleet) start(work, driver, id string) process {
+	f.Helper()
+	f.Setenv("LOAD", load.String())
+	f.all[id] = launch(f.T, f.program, driver, f.dsn, work, driver, id)
+	return f.all[id]
+}
+
+// leader waits for a leader other than that one.
+func (f *fleet) leader(other string) (id string) {
+	f.Helper()
+	e, err := elector.New(f.pool, "example")
+	check(f.T, err)
+	eventually(f.T, "another leads", func() bool {
+		leader, err := e.Leader(soon(f.T))
+		if err != nil && !errors.Is(err, elector.ErrNoLeader) {
+			f.Fatal(err)
+		}
+		id = leader.CandidateID
+		return id != "" && id != other
+	})
+	return id
+}
+
+// past skips lines until another comes, which must have a prefix.
+func (p process) past(t *testing.T, skip, prefix string) {
+	t.Helper()
+	line := skip
+	for line == skip {
+		line = receive(t, prefix, p.lines)
+	}
+	if line != prefix {
+		t.Fatalf("got the line %q, want %q", line, prefix)
+	}
+}
+
+// kill kills a process, as kill -9 does.
+func (f *fleet) kill(id string) {
+	f.Helper()
+	check(f.T, f.all[id].Process.Kill())
+	_ = f.all[id].Wait()
+	delete(f.all, id)
+}
+
+func bothDrivers(t *testing.T, test func(t *testing.T, driver, dsn string, pool *sql.DB)) {
+	t.Helper()
+	for _, driver := range []string{"postgres", "pgx"} {
+		t.Run(driver, func(t *testing.T) {
+			dsn := database(t)
+			test(t, driver, dsn, open(t, driver, dsn))
+		})
+	}
+}
+
+func TestOnlyTheDeputyLoadsTheCacheAndWorksWithItAtOnce(t *testing.T) {
+	bothDrivers(t, func(t *testing.T, driver, dsn string, pool *sql.DB) {
+		f := newFleet(t, pool, dsn)
+		first := f.start("warm", driver, "first")
+		for _, line := range []string{"loading", "loaded", "working"} {
+			first.expect(t, line)
+		}
+		second := f.start("warm", driver, "second")
+		second.past(t, "following", "loading") // as the deputy
+		second.expect(t, "loaded")
+		third := f.start("warm", driver, "third")
+		third.expect(t, "following") // and does not ask again soon
+		f.kill("first")
+		killed := time.Now()
+		second.expect(t, "working")
+		warm := time.Since(killed)
+		third.past(t, "following", "loading") // it is the deputy now, and was not before
+		third.expect(t, "loaded")
+		f.kill("second")
+		third.expect(t, "working")
+		f.kill("third")
+
+		cold := f.start("warm", driver, "fourth") // what a follower without a deputy's cache needs
+		began := time.Now()
+		for _, line := range []string{"loading", "loaded", "working"} {
+			cold.expect(t, line)
+		}
+		t.Logf("first useful work after kill -9, with a cache of %v: warm after %d ms, cold after %.1f s", *load, warm.Milliseconds(), time.Since(began).Seconds())
+		if warm > *load {
+			t.Errorf("the deputy worked %v after kill -9", warm)
+		}
+	})
+}
+
+func TestEachTickIsDoneOnceWhileLeadersChange(t *testing.T) {
+	dsn := database(t)
+	pool := open(t, "pgx", dsn)
+	execute(t, pool, examples.TickTable)
+	execute(t, pool, "CREATE TABLE done (at timestamptz, by text)")
+	f := newFleet(t, pool, dsn)
+	kinds := []struct{ work, driver string }{{"lead", "pgx"}, {"cron", "postgres"}, {"gocron", "pgx"}, {"lead", "postgres"}}
+	start := func() {
+		k := kinds[f.born%len(kinds)]
+		f.born++
+		f.start(k.work, k.driver, fmt.Sprint(k.work, "-", f.born))
+	}
+	for range kinds {
+		start()
+	}
+	var n int
+	done := func() int {
+		check(t, pool.QueryRow("SELECT count(*) FROM done").Scan(&n))
+		return n
+	}
+	kills, stops := 0, 0
+	for change := 1; change <= *ticks/20; change++ {
+		eventually(t, "ticks are done", func() bool { return done() >= 20*change })
+		leader := f.leader("")
+		if change%2 == 0 {
+			f.kill(leader)
+			kills++
+		} else {
+			p := f.all[leader]
+			check(t, p.Process.Signal(syscall.SIGTERM))
+			check(t, p.Wait())
+			delete(f.all, leader)
+			stops++
+		}
+		start()
+		f.leader(leader)
+	}
+	eventually(t, "all ticks are done", func() bool { return done() >= *ticks })
+	var all, distinct, span int
+	check(t, pool.QueryRow(`SELECT count(*), count(DISTINCT at), (extract(epoch FROM max(at) - min(at)) * 1000 / 5)::int + 1 FROM done`).Scan(&all, &distinct, &span))
+	if all != distinct || all != span {
+		t.Errorf("%d ticks of %d were done %d times", distinct, span, all)
+	}
+	t.Logf("%d ticks were done once each, over %d kills and %d hand-overs", all, kills, stops)
+}
+
+func TestTheOutboxIsPublishedOnceAndInTheOrderOfEachRowWhileLeadersAreKilled(t *testing.T) {
+	dsn := database(t)
+	pool := open(t, "pgx", dsn)
+	prepare(t, pool)
+	execute(t, pool, "CREATE TABLE orders AS SELECT id, 0 AS version FROM generate_series(1, 4) id")
+	f := newFleet(t, pool, dsn)
+	for i, driver := range []string{"pgx", "postgres", "pgx"} {
+		f.start("outbox", driver, fmt.Sprint("publisher-", i))
+	}
+	const writers, each, kills = 4, 100, 6
+	var wrote sync.WaitGroup
+	for range writers {
+		wrote.Go(func() {
+			for i := range each {
+				_, err := pool.Exec(`WITH o AS (UPDATE orders SET version = version + 1 WHERE id = $1 RETURNING id, version)
+					INSERT INTO outbox (body) SELECT concat(id, ':', version) FROM o`, i%4+1)
+				if err != nil {
+					t.Error(err)
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+		})
+	}
+	for i := range kills {
+		leader := f.leader("")
+		f.kill(leader)
+		f.start("outbox", []string{"pgx", "postgres"}[i%2], fmt.Sprint("next-", i))
+		f.leader(leader)
+	}
+	wrote.Wait()
+	await(t, pool, writers*each)
+	var all, distinct, disordered int
+	check(t, pool.QueryRow(`WITH p AS (SELECT place, split_part(body, ':', 1) AS row, split_part(body, ':', 2)::int AS version FROM published JOIN outbox USING (id))
+		SELECT count(*), count(DISTINCT (row, version)), count(*) FILTER (WHERE version <> rank) FROM (SELECT *, row_number() OVER (PARTITION BY row ORDER BY place) AS rank FROM p) p`).
+		Scan(&all, &distinct, &disordered))
+	if all != writers*each || distinct != all || disordered > 0 {
+		t.Errorf("%d messages of %d were published %d times, %d out of order", distinct, writers*each, all, disordered)
+	}
+}
+
+func TestTheLeadersRouteIsReachedThroughAnyProcessWhileLeadersAreKilled(t *testing.T) {
+	dsn := database(t)
+	pool := open(t, "pgx", dsn)
+	f := newFleet(t, pool, dsn)
+	drivers := []string{"pgx", "postgres"}
+	address := func() string {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		check(t, err)
+		defer l.Close()
+		return l.Addr().String()
+	}
+	for i := range 3 {
+		f.start("http", drivers[i%2], address())
+	}
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	get := func(url string) (status int, said string) {
+		r, err := client.Get(url)
+		if err != nil {
+			return 0, err.Error()
+		}
+		defer r.Body.Close()
+		text, _ := io.ReadAll(r.Body)
+		return r.StatusCode, string(text)
+	}
+	before := ""
+	for i := range 2 {
+		leader := f.leader(before)
+		for id := range f.all {
+			eventually(t, "the leader answers through "+id, func() bool {
+				status, said := get("http://" + id + "/work")
+				return status == http.StatusOK && strings.HasPrefix(said, leader+" ")
+			})
+			if status, said := get("http://" + id + "/readyz"); status != http.StatusOK {
+				t.Errorf("%s is not ready: %d %s", id, status, said)
+			}
+		}
+		f.kill(leader)
+		before = leader
+		f.start("http", drivers[i%2], address())
+	}
+}

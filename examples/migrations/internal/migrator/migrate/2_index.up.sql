@@ -1,0 +1,1 @@
+CREATE INDEX CONCURRENTLY events_by_id ON events (id)

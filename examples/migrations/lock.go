@@ -1,0 +1,180 @@
+// Package migrations lets one process at a time migrate a database, with goose or with
+// golang-migrate. A process that is killed or frozen does not keep the others out for ever,
+// and the next one never begins while a statement of the last one still runs.
+//
+// What is not promised: goose has no way to cancel a migration whose term was lost. It goes
+// on, and the next process waits for it.
+package migrations
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+)
+
+// A Lock is held by the process that migrates. It is a lock.SessionLocker and a lock.Locker
+// of goose. Use it for one migration at a time.
+type Lock struct {
+	elector *elector.Elector
+	term    *elector.Term
+}
+
+const (
+	retry         = 100 * time.Millisecond // between two attempts to be elected, or to take the guard
+	unlockTimeout = 10 * time.Second
+)
+
+// New makes the lock. pool is of the database that is migrated, and needs three connections.
+// elector.WithLease sets how soon a frozen process is replaced, and for how long a migration
+// may leave its connection idle: for a migration in Go that computes, choose it longer.
+func New(pool *sql.DB, election string, opts ...elector.Option) (*Lock, error) {
+	quick := []elector.Option{elector.WithTakeover(elector.Poll), elector.WithRetryInterval(retry)}
+	e, err := elector.New(pool, election, append(quick, opts...)...)
+	return &Lock{elector: e}, err
+}
+
+// Lock waits until this process is elected. It keeps two processes from migrating, but not a
+// process from beginning while a statement of one that was killed runs on in the server.
+// Prefer SessionLock, where no transaction pooler is in between.
+func (l *Lock) Lock(ctx context.Context, _ *sql.DB) (err error) {
+	l.term, err = l.elector.Campaign(ctx)
+	return err
+}
+
+// Unlock lets the next process be elected. It returns an error if the term was lost, because
+// another process may have migrated meanwhile.
+func (l *Lock) Unlock(ctx context.Context, _ *sql.DB) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTimeout)
+	defer cancel()
+	return l.term.Resign(ctx)
+}
+
+// resign is Unlock under the guard, beside which nobody migrates: a lost term did no harm.
+func (l *Lock) resign(ctx context.Context) error {
+	if err := l.Unlock(ctx, nil); !errors.Is(err, elector.ErrNotLeader) && !errors.Is(err, elector.ErrSessionLost) {
+		return err
+	}
+	return nil
+}
+
+// SessionLock waits until this process is elected, and then for the guard: a second lock, on
+// the connection that migrates. A process that was killed may have a statement that still
+// runs on that connection's backend, which keeps the guard until the statement has ended.
+func (l *Lock) SessionLock(ctx context.Context, conn *sql.Conn) error {
+	for {
+		if err := l.Lock(ctx, nil); err != nil {
+			return err
+		}
+		err := l.takeGuard(ctx, conn)
+		if err == nil {
+			return nil
+		}
+		err = errors.Join(err, l.resign(ctx))
+		if !errors.Is(err, errTermLost) {
+			discard(conn) // it may have the guard
+			return err
+		}
+	}
+}
+
+// SessionUnlock releases the guard, and lets the next process be elected.
+func (l *Lock) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTimeout)
+	defer cancel()
+	err := l.releaseGuard(ctx, conn)
+	if err != nil {
+		discard(conn) // the server then releases the guard
+	}
+	return errors.Join(err, l.resign(ctx))
+}
+
+// The statements of the guard. It waits by trying: a statement that waits for a lock holds a
+// snapshot, for which CREATE INDEX CONCURRENTLY waits, and that is a deadlock. The server ends
+// the connection if it is idle for a lease, as that of a frozen process, and ends its
+// statement soon after the process was killed, if its system can tell (Linux can).
+const (
+	tryGuard    = "SELECT pg_catalog.pg_try_advisory_lock($1::pg_catalog.int4, $2::pg_catalog.int4)"
+	boundGuard  = "SELECT pg_catalog.set_config('idle_session_timeout', $1, false), pg_catalog.set_config('idle_in_transaction_session_timeout', $1, false)"
+	noticeDeath = "SET client_connection_check_interval = '500ms'"
+	unlockGuard = "SELECT pg_catalog.pg_advisory_unlock($1::pg_catalog.int4, $2::pg_catalog.int4)"
+	unbound     = "RESET idle_session_timeout; RESET idle_in_transaction_session_timeout; RESET client_connection_check_interval"
+)
+
+var errTermLost = errors.New("migrations: the term was lost while waiting for the last process's statement")
+
+// guard is the key of the guard, in the space of keys that no election uses.
+func (l *Lock) guard() (high, low int32) {
+	key := elector.KeyFromName(l.elector.Election() + " guard of migrations")
+	return int32(key >> 32), int32(key)
+}
+
+func (l *Lock) takeGuard(ctx context.Context, conn *sql.Conn) error {
+	settings := l.elector.Settings()
+	if settings.Scope == elector.TransactionScope {
+		return errors.New("migrations: a transaction pooler shares the connection with others: use goose.WithLocker")
+	}
+	high, low := l.guard()
+	for taken := false; !taken; {
+		if err := conn.QueryRowContext(ctx, tryGuard, high, low).Scan(&taken); err != nil {
+			return fmt.Errorf("migrations: take the guard: %w", err)
+		}
+		if taken {
+			break
+		}
+		select {
+		case <-time.After(retry):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-l.term.Context().Done():
+			return errTermLost
+		}
+	}
+	if _, err := conn.ExecContext(ctx, boundGuard, fmt.Sprint(settings.Lease.Milliseconds())); err != nil {
+		return fmt.Errorf("migrations: bound the guard: %w", err)
+	}
+	_, _ = conn.ExecContext(ctx, noticeDeath) // else a statement runs to its end
+	return nil
+}
+
+func (l *Lock) releaseGuard(ctx context.Context, conn *sql.Conn) error {
+	high, low := l.guard()
+	var released bool
+	if err := conn.QueryRowContext(ctx, unlockGuard, high, low).Scan(&released); err != nil {
+		return fmt.Errorf("migrations: release the guard: %w", err)
+	}
+	if !released {
+		return errors.New("migrations: the connection had lost the guard")
+	}
+	_, err := conn.ExecContext(ctx, unbound)
+	return err
+}
+
+// discard closes the connection instead of returning it to the pool.
+func discard(conn *sql.Conn) {
+	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+}
+
+// InvalidIndexes lists the indexes that a CREATE INDEX CONCURRENTLY has not finished, or not
+// finished yet. A migration that begins with DROP INDEX CONCURRENTLY IF EXISTS leaves none.
+func InvalidIndexes(ctx context.Context, pool *sql.DB) (names []string, err error) {
+	rows, err := pool.QueryContext(ctx, `SELECT i.indexrelid::pg_catalog.regclass::pg_catalog.text FROM pg_catalog.pg_index i
+		JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) i.indexrelid
+		WHERE NOT i.indisvalid AND c.relkind OPERATOR(pg_catalog.=) 'i'::pg_catalog."char" ORDER BY 1`)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	return names, rows.Err()
+}
