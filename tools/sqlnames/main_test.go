@@ -154,7 +154,7 @@ func TestTheStatementsOfGoCodeAreFound(t *testing.T) {
 }
 
 func TestTheStatementsOfDocumentsAreFound(t *testing.T) {
-	_, findings, err := document("# A\n\n```sql\n\\set a b\nSELECT :'a', now();\n```\n\n```sql\nSET search_path = pg_catalog;\nSELECT now();\n```\n\n```\nSELECT now();\n```\n")
+	_, findings, err := document("# A\n\n```sql\n\\set a b\nSELECT :'a', now();\n```\n\n```sql\nSET search_path = pg_catalog;\nSELECT now();\n```\n\n```\nSELECT now();\n```\n\n```sql\n-- +goose Up\nSELECT now();\n```\n")
 	if err != nil || len(findings) != 1 || findings[0].At != 5 || !strings.HasPrefix(findings[0].What, "the function now") {
 		t.Errorf("got %v, %v", findings, err)
 	}
