@@ -26,11 +26,31 @@ packages=$(($(getconf _NPROCESSORS_ONLN) + 1))
 # What guards the promises, once more through PgBouncer in transaction mode; all of it: make e2e SCOPE=transaction
 pooled='^(TestTwentyProcessesHaveOneLeaderAtATime|TestAFrozenLeaderIsReplacedAndKnowsItWhenThawed|TestInTxCommitsInsideTheTerm|TestInTxIsRefusedAfterTheTerm|TestTheWorkMayTransferItsTerm|TestTwoRequestsAtOnceEndOneTerm)$'
 
+# tested vets and tests a module.
+tested() {
+  local failed=0
+  go -C "$1" vet ./... || failed=1
+  go -C "$1" test ${race[@]+"${race[@]}"} -shuffle=on -p "$packages" -timeout "$((45 * count))m" "${@:2}" ${PACKAGES:-./...} || failed=1
+  return $failed
+}
+
 status=0
-for module in ${MODULES:-. hooks/otel hooks/prometheus cmd/pgelector examples e2e}; do
-  go -C "$module" vet ./... || status=1
-  go -C "$module" test ${race[@]+"${race[@]}"} -shuffle=on -p "$packages" -timeout "$((45 * count))m" "$@" ${PACKAGES:-./...} || status=1
+small=
+if [[ -z ${MODULES:-} ]]; then # the examples wait, too: beside e2e, and told after it
+  small=$(mktemp)
+  for module in . hooks/otel hooks/prometheus cmd/pgelector; do
+    tested "$module" "$@" || status=1
+  done
+  tested examples "$@" >"$small" 2>&1 &
+fi
+for module in ${MODULES:-e2e}; do
+  tested "$module" "$@" || status=1
 done
+if [[ -n $small ]]; then
+  wait $! || status=1
+  cat "$small"
+  rm -f "$small"
+fi
 # The others have few tests. Only their packages are built, and not the systems that bench compares with.
 if [[ -z ${MODULES:-} ]]; then
   for module in bench tools; do
