@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/ask"
@@ -198,15 +199,15 @@ func (p *prober) notification(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, max(p.Timeout, probeBound))
 	defer cancel()
 	channel := "pgelector_doctor_" + strconv.FormatUint(rand.Uint64(), 36)
-	sent := false
+	var sent atomic.Bool // the call may go on after its time
 	err := p.a.Hears(ctx, channel, func(ctx context.Context) error {
 		return p.b.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
 			_, err := conn.ExecContext(ctx, "NOTIFY "+channel)
-			sent = err == nil
+			sent.Store(err == nil)
 			return err
 		})
 	})
-	if err != nil && ctx.Err() != nil && sent {
+	if err != nil && ctx.Err() != nil && sent.Load() {
 		p.record(notifies, no, errors.New("it did not arrive"))
 		return
 	}
