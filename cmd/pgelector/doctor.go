@@ -13,8 +13,8 @@ func (a *app) doctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Check that this database can run elections safely",
 		Long: "Connects as a program would, and checks everything that an election needs. It prints the verdict with a recommended\n" +
-			"lease, and then one line for each check, with the remedy. The trial election has a random name, and leaves nothing\n" +
-			"behind.\n\n" +
+			"lease, what the server can do for a leader in each scope, and then one line for each check, with the remedy. The trial\n" +
+			"election has a random name, and leaves nothing behind. The probes of the timeouts end two connections of doctor's own.\n\n" +
 			"Exit status: 0 if elections run safely here; 69 could not connect; 78 if they cannot, as on a standby.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -40,6 +40,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	}
 	a.connection.addTimeout(cmd)
 	cmd.Flags().BoolVar(&d.JSON, "json", false, "write JSON")
+	cmd.Flags().StringVar(&d.Report, "report", "", "also write to this file what may be shown to others: no connection string, password, host or name")
 	cmd.Flags().DurationVar(&d.Lease, "lease", doctor.DefaultLease, "the lease to compare the round trips with")
 	cmd.Flags().IntVar(&d.TokenEpoch, "token-epoch", 0, "the token epoch of the candidates (run --token-epoch, WithTokenEpoch)")
 	cmd.Flags().Int64Var(&d.Elections, "elections", 1, "show the connections that this many elections need")

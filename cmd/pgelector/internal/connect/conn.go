@@ -10,11 +10,12 @@ import (
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/ask"
 )
 
-// Conn is one connection. Its statements have no arguments, and so work through a pooler in any mode.
+// Conn is one connection. Its own statements have no arguments, and so work through a pooler in any mode.
 // Its methods return when the context ends, even if the driver does not.
 type Conn struct {
-	pool *sql.DB
-	conn *sql.Conn
+	pool   *sql.DB
+	conn   *sql.Conn
+	driver string
 }
 
 // Connect opens one connection with the chosen driver.
@@ -28,7 +29,7 @@ func (t *Target) Connect(ctx context.Context) (*Conn, error) {
 		go pool.Close() // lib/pq may hang
 		return nil, err
 	}
-	return &Conn{pool, conn}, nil
+	return &Conn{pool, conn, t.Driver}, nil
 }
 
 // Close closes the connection. It does not wait.
@@ -49,6 +50,12 @@ func (c *Conn) Backend(ctx context.Context) (pid uint32, err error) {
 		return 0, fmt.Errorf("ask for the backend: %w", err)
 	}
 	return pid, nil
+}
+
+// Do calls f with the connection.
+func (c *Conn) Do(ctx context.Context, f func(context.Context, *sql.Conn) error) error {
+	_, err := ask.Await(ctx, func(ctx context.Context) (any, error) { return nil, f(ctx, c.conn) })
+	return err
 }
 
 // Greeted returns the process id with which the other end introduced itself. lib/pq does not tell it.

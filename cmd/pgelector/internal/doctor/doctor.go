@@ -28,6 +28,7 @@ type Examination struct {
 	Out     io.Writer
 	Log     io.Writer     // says after a while that the server has not answered
 	JSON    bool          // write one JSON object, not a line for each finding
+	Report  string        // the file for a report without secrets; empty for none
 	Timeout time.Duration // of each question
 	Lease   time.Duration
 
@@ -35,14 +36,18 @@ type Examination struct {
 	LastToken  int64 // the largest that a store has seen; 0 if unknown
 	Elections  int64 // whose need of connections to show
 
-	pool   *sql.DB // for questions
-	token  int64   // of the trial election; 0 if it failed
-	inside bool    // the trial was in transaction scope
-	direct bool    // the server answers directly
-	pooled bool    // a pooler answers; neither is known of lib/pq
-	role   string  // of the connection
-	found  []finding
-	worst  time.Duration // the longest round trip
+	pool       *sql.DB // for questions
+	token      int64   // of the trial election; 0 if it failed
+	inside     bool    // the trial was in transaction scope
+	statements bool    // a pooler refuses transactions
+	listens    bool    // the trial's leader was told of the loss of its session
+	unfenced   error   // of InTx in the trial
+	direct     bool    // the server answers directly
+	pooled     bool    // a pooler answers; neither is known of lib/pq
+	role       string  // of the connection
+	found      []finding
+	can        []capability  // what the server can do
+	worst      time.Duration // the longest round trip
 
 	mu      sync.Mutex // of what the hooks of the trial hear
 	final   bool       // no retry of it will succeed
@@ -76,7 +81,7 @@ func (x *Examination) run(ctx context.Context) (err error) {
 		return err
 	}
 	usable := x.server(server)
-	for _, check := range []func(context.Context) error{x.pooler, x.trialIf(usable, candidate), x.tokenParts, x.settings, x.privileges, x.capacity, x.elections, x.roundTrips, x.clocks} {
+	for _, check := range []func(context.Context) error{x.pooler, x.trialIf(usable, candidate), x.tokenParts, x.settings, x.privileges, x.capacity, x.elections, x.roundTrips, x.clocks, x.durability, x.probeIf(server, usable)} {
 		if err := check(ctx); err != nil {
 			return err
 		}
@@ -147,7 +152,10 @@ func (x *Examination) trial(ctx context.Context, e *elector.Elector) error {
 	}
 	if err == nil {
 		x.token = term.Token()
-		err = errors.Join(term.Verify(ctx), term.Resign(ctx)) // which waits for the hooks
+		err = term.Verify(ctx)
+		x.fenced(ctx, term)
+		err = errors.Join(err, term.Resign(ctx)) // which waits for the hooks
+		x.listens = e.Settings().ListensForLoss
 	}
 	x.mu.Lock()
 	for _, why := range x.refused {
@@ -161,6 +169,7 @@ func (x *Examination) trial(ctx context.Context, e *elector.Elector) error {
 			scope = "transaction"
 		}
 		x.say(ok, "advisory locks", "real: a trial election was won in %s scope, verified in pg_locks, and resigned", scope)
+		x.trialParts()
 	case errors.Is(err, elector.ErrSessionPooled) && !x.Healthy():
 		x.say(note, "advisory locks", "unreliable through this pooler")
 	case errors.Is(err, elector.ErrLockTableFull):

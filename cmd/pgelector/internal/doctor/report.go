@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -41,7 +42,7 @@ func (x *Examination) Run(ctx context.Context) error {
 	if x.JSON {
 		report = x.writeJSON
 	}
-	if failed := exit.With(exit.Failure, report(err)); err == nil {
+	if failed := exit.With(exit.Failure, errors.Join(report(err), x.writeReport(err))); err == nil {
 		return failed
 	}
 	return err
@@ -71,6 +72,9 @@ func (x *Examination) write(failure error) error {
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s\n\n", x.verdict(failure))
+	if len(x.can) > 0 {
+		x.writeCapabilities(&text, true)
+	}
 	for _, f := range x.found {
 		fmt.Fprintf(&text, "%-4s  %-15s  %s\n", f.Level, f.Check, f.Text)
 	}
@@ -99,8 +103,10 @@ func (x *Examination) writeJSON(failure error) error {
 	encoder := json.NewEncoder(x.Out)
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(struct {
-		Healthy          bool      `json:"healthy"`
-		RecommendedLease float64   `json:"recommended_lease_s,omitempty"`
-		Findings         []finding `json:"findings"`
-	}{failure == nil && x.Healthy(), x.recommended.Seconds(), x.found})
+		Healthy          bool              `json:"healthy"`
+		RecommendedLease float64           `json:"recommended_lease_s,omitempty"`
+		Findings         []finding         `json:"findings"`
+		Scopes           map[string]answer `json:"scopes"`
+		Capabilities     []capability      `json:"capabilities"`
+	}{failure == nil && x.Healthy(), x.recommended.Seconds(), x.found, x.scopes(), x.can})
 }

@@ -60,6 +60,7 @@ func (x *Examination) mode(err error) {
 	switch {
 	case x.direct:
 	case errors.Is(err, elector.ErrSessionPooled) && ask.IsRefusal(err):
+		x.statements = true
 		x.say(fail, "pooler", "there is one in statement mode, which shares backends and so the lock: connect to the server directly, or through a pool in session "+
 			"or transaction mode")
 	case err != nil && x.pooled:

@@ -1,0 +1,168 @@
+//go:build unix
+
+package command_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/pgelector/pgelector/e2e/pgcluster"
+)
+
+// examined is what doctor --json says.
+type examined struct {
+	Scopes       map[string]string
+	Capabilities []struct{ Name, Answer, Text string }
+}
+
+// answer returns the answer for a scope or a capability.
+func (e examined) answer(name string) string {
+	if a := e.Scopes[strings.TrimSuffix(name, " scope")]; a != "" {
+		return a
+	}
+	for _, c := range e.Capabilities {
+		if c.Name == name && c.Text != "" {
+			return c.Answer
+		}
+	}
+	return "missing"
+}
+
+// capabilities are the rows of the table in docs/servers.md.
+var capabilities = []string{"session scope", "transaction scope", "session lock", "transaction lock", "seen in pg_locks", "session timeout",
+	"transaction timeout", "NOTIFY", "rising token", "synchronous acknowledgement"}
+
+// The table in docs/servers.md is what doctor says with either driver.
+func TestDoctorSaysWhatEachRouteCanDo(t *testing.T) {
+	t.Parallel()
+	primary := own(t)
+	standby, err := primary.AddStandby(t.Context())
+	check(t, err)
+	routes := []string{primary.DSN(), standby.DSN()}
+	for _, mode := range []pgcluster.PoolMode{pgcluster.Session, pgcluster.Transaction, pgcluster.Statement} {
+		bouncer, err := primary.Bouncer(t.Context(), mode, pgcluster.WithPoolSize(20))
+		if errors.Is(err, pgcluster.ErrNoBouncer) {
+			t.Skip(err)
+		}
+		check(t, err)
+		routes = append(routes, bouncer.DSN())
+	}
+	page, err := os.ReadFile("../../docs/servers.md")
+	check(t, err)
+	for _, driver := range []string{"pgx", "pq"} {
+		t.Run(driver, func(t *testing.T) {
+			t.Parallel() // statement mode takes ten seconds
+			if table := table(t, driver, routes); !strings.Contains(string(page), table) {
+				t.Errorf("doctor says, and docs/servers.md does not:\n%s", table)
+			}
+		})
+	}
+}
+
+// table has a row for each capability, and a column for each route. The routes are asked at the same time.
+func table(t *testing.T, driver string, routes []string) string {
+	said := make([]examined, len(routes))
+	var all sync.WaitGroup
+	for i, route := range routes {
+		if driver == "pgx" && i == 3 { // old versions of PgBouncer mix up prepared statements
+			route += "&default_query_exec_mode=exec"
+		}
+		all.Go(func() {
+			r := invoke(t, at(route), "doctor", "--json", "--driver", driver)
+			if err := json.Unmarshal([]byte(r.out), &said[i]); err != nil {
+				t.Errorf("%s: %v\n%s%s", route, err, r.out, r.err)
+			}
+		})
+	}
+	all.Wait()
+	var table strings.Builder
+	for _, name := range capabilities {
+		fmt.Fprintf(&table, "| %s |", name)
+		for _, e := range said {
+			fmt.Fprintf(&table, " %s |", e.answer(name))
+		}
+		table.WriteByte('\n')
+	}
+	return table.String()
+}
+
+func TestDoctorSaysFirstInWhichScopeSomebodyCanLead(t *testing.T) {
+	t.Parallel()
+	dsn := shared.Get(t).DSN()
+	for driver, loss := range map[string]string{"pgx": "ok    loss", "pq": "note  loss"} {
+		r := invoke(t, at(dsn), "doctor", "--driver", driver)
+		r.want(t, exit.OK, loss, "ok    InTx", "\n\nsession scope: yes\ntransaction scope: yes\n\nyes          session lock  ")
+		if !strings.HasPrefix(r.out, "Elections run safely here") {
+			t.Errorf("the verdict is not first:\n%s", r.out)
+		}
+	}
+}
+
+func TestDoctorSaysThatWithoutFsyncTokensMayFall(t *testing.T) {
+	t.Parallel()
+	const off = "warn  durability       fsync = off: a crash of the host can lower tokens"
+	invoke(t, at(own(t, pgcluster.WithSetting("fsync", "off")).DSN()), "doctor").want(t, exit.OK, off)
+	invoke(t, at(own(t, pgcluster.WithSetting("fsync", "on")).DSN()), "doctor").want(t, exit.OK, "ok    durability")
+}
+
+func TestDoctorSeesTheAcknowledgementOfAStandby(t *testing.T) {
+	t.Parallel()
+	primary := own(t)
+	standby, err := primary.AddStandby(t.Context())
+	check(t, err)
+	check(t, standby.Exec(t.Context(), "SELECT 1"))
+	var name string
+	check(t, connection(t, primary.DSN()).QueryRow(t.Context(), "SELECT application_name FROM pg_stat_replication").Scan(&name))
+	for _, statement := range []string{fmt.Sprintf("ALTER SYSTEM SET synchronous_standby_names = 'FIRST 1 (\"%s\")'", name), "SELECT pg_reload_conf()"} {
+		check(t, primary.Exec(t.Context(), statement))
+	}
+	for _, driver := range []string{"pgx", "pq"} {
+		eventually(t, "doctor sees it", func() bool {
+			return strings.Contains(invoke(t, at(primary.DSN()), "doctor", "--driver", driver).out, "\nyes          synchronous acknowledgement")
+		})
+	}
+}
+
+func TestDoctorSaysThatARoleCannotFenceTransactions(t *testing.T) {
+	t.Parallel()
+	c := own(t)
+	for _, statement := range []string{"CREATE ROLE app LOGIN", "REVOKE EXECUTE ON FUNCTION pg_catalog.pg_try_advisory_xact_lock_shared(integer, integer) FROM PUBLIC"} {
+		check(t, c.Exec(t.Context(), statement))
+	}
+	for _, driver := range []string{"pgx", "pq"} {
+		invoke(t, at(c.DSN(pgcluster.ForRole("app"))), "doctor", "--driver", driver).want(t, exit.OK, "warn  InTx", "permission denied for function pg_try_advisory_xact_lock_shared")
+	}
+}
+
+func TestTheReportHasNoSecrets(t *testing.T) {
+	t.Parallel()
+	c := guarded(t, password)
+	file := filepath.Join(t.TempDir(), "report.txt")
+	url := strings.Replace(c.DSN(pgcluster.ForRole("app")), "app@", "app:"+password+"@", 1)
+	refused := strings.Replace(url, password, "wrong-staple-password", 1)
+	for _, driver := range []string{"pgx", "pq"} {
+		for _, tt := range []struct {
+			dsn, says string
+			code      int
+		}{{url, "\nyes          rising token", exit.OK}, {refused, "FAIL  connection", exit.Connect}} {
+			invoke(t, at(tt.dsn), "doctor", "--driver", driver, "--report", file).want(t, tt.code)
+			written, err := os.ReadFile(file)
+			check(t, err)
+			if !strings.Contains(string(written), tt.says) || !strings.Contains(string(written), "driver "+driver) {
+				t.Errorf("the report does not say %q:\n%s", tt.says, written)
+			}
+			for _, secret := range []string{password, "wrong-staple", "127.0.0.1", fmt.Sprint(c.Port()), "postgres://", `"app"`, `"postgres"`} {
+				if strings.Contains(string(written), secret) {
+					t.Errorf("the report has %q:\n%s", secret, written)
+				}
+			}
+		}
+	}
+	invoke(t, at(url), "doctor", "--report", filepath.Join(file, "x")).want(t, exit.Failure, "not a directory")
+}
