@@ -41,10 +41,10 @@ type host struct {
 	overlap          bool
 }
 
-func hosts(t *testing.T) (join func() *host) {
+func hosts(t *testing.T, flags ...string) (join func() *host) {
 	dir, group := t.TempDir(), unique("group")
 	return func() *host {
-		args := sharing(group, shardsOfTest, append([]string{"--lease", "30s", "--drain", "1s"}, sh(shardCommand)...)...)
+		args := sharing(group, shardsOfTest, slices.Concat([]string{"--lease", "30s", "--drain", "1s"}, flags, sh(shardCommand))...)
 		return &host{running: launch(t, append(at(shared.Get(t).DSN()), "DIR="+dir), args...), T: t,
 			guards: map[string]int{}, children: map[string]int{}, begun: map[string]int{}}
 	}
@@ -132,6 +132,23 @@ func TestHostsShareShardsAndRunOneCommandForEach(t *testing.T) {
 	third.signal(t, syscall.SIGTERM)
 	third.ends(t, exit.OK)
 	third.silent(t, patience)
+}
+
+func TestNoHostRunsMoreThanItsMostAndTheRestIsReported(t *testing.T) {
+	t.Parallel()
+	join := hosts(t, "--most", "2")
+	first, second := join(), join()
+	eventually(t, "two hosts run two shards each", func() bool { return len(first.leads()) == 2 && len(second.leads()) == 2 })
+	first.logs(t, "the hosts may not lead all shards: start more, or raise --most")
+	third := join()
+	share(t, first, second, third)
+	first.logs(t, "the hosts may lead all shards")
+	third.signal(t, syscall.SIGKILL)
+	third.silent(t, patience)
+	time.Sleep(2 * time.Second) // in which a host without a bound takes what is free
+	if one, two := first.leads(), second.leads(); len(one) != 2 || len(two) != 2 {
+		t.Errorf("the hosts that are left run %v and %v", one, two)
+	}
 }
 
 func TestAGuardThatIsKilledEndsOnlyItsOwnShard(t *testing.T) {

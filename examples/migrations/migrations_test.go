@@ -242,7 +242,7 @@ func TestGolangMigrateMigratesOnce(t *testing.T) {
 	isClean(t, open(t, "pgx", dsn))
 }
 
-// A transaction pooler leaves goose only its Locker.
+// The pool is the program's: what the lock sets ends with it.
 func TestTheConnectionGoesBackAsItCame(t *testing.T) {
 	t.Parallel()
 	overBoth(t, func(t *testing.T, driver string) {
