@@ -20,6 +20,7 @@ import (
 	"github.com/pressly/goose/v3/lock"
 	"github.com/pressly/goose/v3/lock/locktesting"
 
+	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/examples/migrations"
 )
@@ -267,6 +268,34 @@ func TestTheConnectionGoesBackAsItCame(t *testing.T) {
 			t.Errorf("after the lock: %s, before it: %s", got, before)
 		}
 		isClean(t, pool)
+	})
+}
+
+// A transaction pooler leaves goose only its Locker. What the lock did before it knew that is undone.
+func TestSessionLockIsRefusedBehindATransactionPooler(t *testing.T) {
+	t.Parallel()
+	overBoth(t, func(t *testing.T, driver string) {
+		pooler, err := shared.Get(t).Bouncer(t.Context(), pgcluster.Transaction)
+		check(t, err)
+		defer pooler.Stop()
+		dsn := pooler.DSN()
+		if driver == "pgx" {
+			dsn = pooler.DSN(pgcluster.WithParam("default_query_exec_mode", "exec"))
+		}
+		pool := open(t, driver, dsn)
+		conn, err := pool.Conn(t.Context())
+		check(t, err)
+		defer conn.Close()
+		l, err := migrations.New(pool, t.Name(), elector.WithLease(lease))
+		check(t, err)
+		if err := l.SessionLock(t.Context(), conn); err == nil || !strings.Contains(err.Error(), "use goose.WithLocker") {
+			t.Errorf("got %v", err)
+		}
+		if leader, err := elector.New(pool, t.Name()); err != nil {
+			t.Error(err)
+		} else if _, err := leader.Leader(t.Context()); !errors.Is(err, elector.ErrNoLeader) {
+			t.Errorf("the lock is left: %v", err)
+		}
 	})
 }
 
