@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -38,7 +37,7 @@ func TestTheLocksInComparison(t *testing.T) {
 func afterFreeze(t *testing.T, lock string) string {
 	s := newScene(t)
 	first := s.begin(t, lock, "pgx")
-	check(t, first.Process.Signal(syscall.SIGSTOP))
+	first.freeze(t)
 	check(t, s.blocker.Commit())
 	eventually(t, "the index is built", func() bool { return s.atWork(t) == 0 })
 	frozen := time.Now()

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -130,6 +131,17 @@ func launch(t *testing.T, lock, driver, dsn string, lease time.Duration) *proces
 		<-p.ended
 	})
 	return p
+}
+
+// freeze stops the process, and waits until it stands still: the signal takes its time.
+func (p *process) freeze(t *testing.T) {
+	t.Helper()
+	check(t, p.Process.Signal(syscall.SIGSTOP))
+	var status syscall.WaitStatus
+	_, err := syscall.Wait4(p.Process.Pid, &status, syscall.WUNTRACED, nil)
+	if check(t, err); !status.Stopped() {
+		t.Fatal("the process has ended before it was stopped")
+	}
 }
 
 // wait returns what the process said.

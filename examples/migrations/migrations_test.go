@@ -196,12 +196,7 @@ func TestAFrozenProcessIsReplacedWithinTheLeaseAndDoesNotGoOn(t *testing.T) {
 		s := newScene(t)
 		first := s.begin(t, "goose", driver)
 		second := launch(t, "goose", driver, s.dsn, lease)
-		check(t, first.Process.Signal(syscall.SIGSTOP))
-		var status syscall.WaitStatus
-		_, err := syscall.Wait4(first.Process.Pid, &status, syscall.WUNTRACED, nil) // the signal takes its time
-		if check(t, err); !status.Stopped() {
-			t.Fatal("the process has ended before it was stopped")
-		}
+		first.freeze(t)
 		check(t, s.blocker.Commit())
 		frozen := time.Now()
 		said := second.wait(t)
