@@ -10,8 +10,8 @@ type Strain string
 
 // The strains, in the order of the tables.
 const (
-	Quota     Strain = "a CPU quota of 10 % of a core"          // which its parent sets; the process uses all of it
-	Busy      Strain = "GOMAXPROCS=1, four busy goroutines"     //
+	Quota     Strain = "a CPU quota of 10 % of a core" // which its parent sets; the process uses all of it
+	Busy      Strain = "GOMAXPROCS=1, four busy goroutines"
 	Collector Strain = "a memory limit, the collector at work"  // the heap is almost as large as the limit
 	Disk      Strain = "the servers' disk stands still for 3 s" // again and again, by the parent
 )

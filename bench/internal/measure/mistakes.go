@@ -13,54 +13,51 @@ import (
 )
 
 const (
-	mistaken = 20 // leaders, each in a process of its own
-	stall    = 3 * time.Second
-	stalls   = 20 * time.Second // from one to the next
+	leadersEach = 20 // leaders, each in a process of its own
+	stall       = 3 * time.Second
+	stalls      = 20 * time.Second // from one to the next
 )
 
 var (
-	prone   = []string{systems.DefaultPgx, systems.DefaultPq, systems.River, systems.Etcd}
+	counted = []string{systems.DefaultPgx, systems.DefaultPq, systems.River, systems.Etcd}
 	strains = []child.Strain{child.Quota, child.Busy, child.Collector, child.Disk}
 )
 
 func (r *run) mistakeSeconds() float64 {
-	return r.plan.Minutes * 60 * float64(len(r.prone())*len(strains))
+	return r.plan.Minutes * 60 * float64(len(r.systemsCounted())*len(strains))
 }
 
-// prone returns the systems whose mistakes are counted.
-func (r *run) prone() []systems.System {
-	return slices.DeleteFunc(r.plan.systems(), func(s systems.System) bool { return !slices.Contains(prone, s.Name) })
+// systemsCounted returns the systems whose mistakes are counted, and that the plan wants.
+func (r *run) systemsCounted() []systems.System {
+	return slices.DeleteFunc(r.plan.systems(), func(s systems.System) bool { return !slices.Contains(counted, s.Name) })
 }
 
 // mistakes counts the terms that leaders lose under each strain, one system after the other.
 func (r *run) mistakes(ctx context.Context) error {
-	disk, err := newDisk(ctx)
-	if err != nil {
-		r.progress.skipped(fmt.Errorf("%s: %w", child.Disk, err))
-	} else {
-		defer disk.remove()
-	}
 	for _, strain := range strains {
-		if strain == child.Disk && disk == nil {
-			continue
-		}
-		for _, s := range r.prone() {
-			m := results.Mistakes{System: s.Name, Strain: string(strain), Leaders: mistaken}
-			f := &fleet{servers: r.servers, system: s, strain: strain, lasts: time.Duration(r.plan.Minutes * float64(time.Minute))}
-			if strain == child.Disk {
-				f.servers, f.disk = disk.servers, disk
+		on, disk := r.servers, (*disk)(nil)
+		if strain == child.Disk {
+			var err error
+			if disk, err = newDisk(ctx); err != nil {
+				r.progress.skipped(fmt.Errorf("%s: %w", strain, err))
+				continue
 			}
-			lost, err := f.run(ctx)
-			if ctx.Err() != nil {
+			defer disk.remove()
+			on = disk.servers
+		}
+		for _, s := range r.systemsCounted() {
+			f := &fleet{servers: on, disk: disk, system: s, strain: strain, lasts: time.Duration(r.plan.Minutes * float64(time.Minute))}
+			m := results.Mistakes{System: s.Name, Strain: string(strain), Leaders: leadersEach, Hours: leadersEach * f.lasts.Hours()}
+			var err error
+			if m.Lost, err = f.run(ctx); ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
 			if err != nil {
 				m.Error = err.Error()
 				r.progress.skipped(err)
 			}
-			m.Lost, m.Hours = lost, mistaken*f.lasts.Hours()
 			r.add(func(all *results.Results) { all.Mistakes = append(all.Mistakes, m) })
-			r.progress.done(r.plan.Minutes*60, fmt.Sprintf("%s, %s: %d terms lost", s.Name, strain, lost))
+			r.progress.done(r.plan.Minutes*60, fmt.Sprintf("%s, %s: %d terms lost", s.Name, strain, m.Lost))
 		}
 	}
 	return nil
@@ -84,7 +81,7 @@ func (f *fleet) run(ctx context.Context) (lost int, err error) {
 			f()
 		}
 	}()
-	for range mistaken {
+	for range leadersEach {
 		g := group{servers: f.servers, system: f.system, elections: 1}
 		defer g.stop()
 		if err := g.startLeader(ctx); err != nil {
