@@ -19,7 +19,7 @@ type Follower struct {
 }
 
 // FollowersOf asks for the sessions that hold a seat of the election or wait for its lock,
-// without the leader's, as lock.HolderOf does.
+// without the leader's, as holder.Of does.
 func FollowersOf(ctx context.Context, pool *sql.DB, key int64, timeout time.Duration) ([]Follower, error) {
 	rows, err := session.Ask(ctx, pooled.Reading(pool, timeout), (*db.Queries).Deputies, db.DeputiesParams{Key: key, Seat: SeatKey(key)})
 	if err != nil {

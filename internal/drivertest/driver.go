@@ -40,6 +40,17 @@ func Late(open <-chan struct{}) func(context.Context) error {
 	return func(context.Context) error { <-open; return nil }
 }
 
+// ByName makes a driver that answers each statement, by its name, with the rows and the error that the
+// maps have then. Without either a statement has no rows.
+func ByName(answers map[string]Rows, errs map[string]error) *Driver {
+	return &Driver{
+		Exec: func(_ context.Context, statement string) (int64, error) { return 0, errs[NameOf(statement)] },
+		Query: func(_ context.Context, statement string, _ []any) (Rows, error) {
+			return answers[NameOf(statement)], errs[NameOf(statement)]
+		},
+	}
+}
+
 // Open makes a pool of the driver's connections. The caller closes it.
 func (d *Driver) Open() *sql.DB { return sql.OpenDB(d) }
 

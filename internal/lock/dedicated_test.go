@@ -52,15 +52,7 @@ func attempting(t *testing.T, test func(t *testing.T, a *attempter, s *session.S
 			"Confirm": {{true, int64(pid), int64(aToken), "0", false, ""}}, "TrialLock": {{true}}, "Ping": {{int64(pid), false, false}},
 			"Unlock": {{true}}, "HoldsLock": {{true, int64(pid)}}, "EvictHolder": {{true}}, "TryAsDeputy": {{true, int64(pid)}},
 		}}
-		a.driver = &drivertest.Driver{
-			Exec: func(_ context.Context, statement string) (int64, error) {
-				return 0, a.errs[drivertest.NameOf(statement)]
-			},
-			Query: func(_ context.Context, statement string, _ []any) (drivertest.Rows, error) {
-				name := drivertest.NameOf(statement)
-				return a.answers[name], a.errs[name]
-			},
-		}
+		a.driver = drivertest.ByName(a.answers, a.errs)
 		pool := a.driver.Open()
 		defer pool.Close()
 		a.Dedicated = &Dedicated{Config: Config{Key: aKey, Look: func() bool { return false }, Retry: time.Second}, Source: session.NewSource(pool, session.Config{

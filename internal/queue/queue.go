@@ -21,9 +21,8 @@ import (
 // A Role is what a session waits as: db.WaitLock documents the difference.
 type Role string
 
-const (
-	Holder Role = "holder" // which does not wait
-)
+// Holder does not wait.
+const Holder Role = "holder"
 
 // Open borrows a connection and prepares it for Wait.
 func Open(ctx context.Context, from *session.Source, role Role, key int64, wait time.Duration) (*session.Session, error) {

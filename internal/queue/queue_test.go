@@ -23,15 +23,7 @@ import (
 func answering(t *testing.T, answers map[string]drivertest.Rows, errs map[string]error, test func(t *testing.T, driver *drivertest.Driver, from *session.Source)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		driver := &drivertest.Driver{
-			Exec: func(_ context.Context, statement string) (int64, error) {
-				return 0, errs[drivertest.NameOf(statement)]
-			},
-			Query: func(_ context.Context, statement string, _ []any) (drivertest.Rows, error) {
-				name := drivertest.NameOf(statement)
-				return answers[name], errs[name]
-			},
-		}
+		driver := drivertest.ByName(answers, errs)
 		pool := driver.Open()
 		defer pool.Close()
 		test(t, driver, session.NewSource(pool, session.Config{Name: "web-1", Scope: session.SessionScope, Lease: lease.Lease{Length: 10 * time.Second, Heartbeat: 2 * time.Second, Drain: 2 * time.Second},
