@@ -5,6 +5,7 @@ package e2e_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -35,6 +36,18 @@ func (d drivers) notifier(t *testing.T, i int, dsn string, lost func(error)) ele
 	}
 	w, err := pqnotify.New(dsn, lost)
 	check(t, err)
+	return w
+}
+
+// connected makes a notifier that listens already. Connecting later would cause an attempt or a
+// heartbeat.
+func (d drivers) connected(t *testing.T, i int, dsn string) elector.Notifier {
+	t.Helper()
+	w := d.notifier(t, i, dsn, nil)
+	listens := make(chan struct{})
+	once := sync.OnceFunc(func() { close(listens) })
+	t.Cleanup(w.Subscribe(func(string) { once() }))
+	closed(t, "the notifier listens", listens)
 	return w
 }
 
@@ -276,7 +289,7 @@ func TestAResignationWithANotifierIsTwoStatements(t *testing.T) {
 		s := onShared(t)
 		pool, counter := d.openCounted(t, 0, s.DSN())
 		dsn, _ := s.listenDSN()
-		c := s.stand(t, pool, s.election(t), elector.WithNotifier(d.notifier(t, 0, dsn, nil)))
+		c := s.stand(t, pool, s.election(t), elector.WithNotifier(d.connected(t, 0, dsn)))
 		_, _, err := c.TryCampaign(context.Background())
 		check(t, err)
 		eventually(t, "the election is notified", func() bool { return counter.now()["Notify"] == 1 })
