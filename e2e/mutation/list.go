@@ -76,19 +76,11 @@ func tryList(ctx context.Context, dir string, list []listed) (tried []listed, er
 
 // try makes the change in the copy, runs the tests, and undoes the change.
 func (m listed) try(ctx context.Context, dir string) (result, error) {
-	path := filepath.Join(dir, m.file)
-	source, err := os.ReadFile(path)
+	undo, err := m.plant(dir)
 	if err != nil {
 		return "", err
 	}
-	changed, err := m.apply(string(source))
-	if err != nil {
-		return "", err
-	}
-	if err := os.WriteFile(path, []byte(changed), 0o644); err != nil {
-		return "", err
-	}
-	defer os.WriteFile(path, source, 0o644)
+	defer undo()
 	for _, s := range suites(dir) {
 		if err := s.compile(ctx); err != nil {
 			return result(fmt.Sprintf("not tried: %v", err)), nil
@@ -98,6 +90,20 @@ func (m listed) try(ctx context.Context, dir string) (result, error) {
 		}
 	}
 	return missed, nil
+}
+
+// plant makes the change in the copy.
+func (m listed) plant(dir string) (undo func(), err error) {
+	path := filepath.Join(dir, m.file)
+	source, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	changed, err := m.apply(string(source))
+	if err != nil {
+		return nil, err
+	}
+	return func() { _ = os.WriteFile(path, source, 0o644) }, os.WriteFile(path, []byte(changed), 0o644)
 }
 
 func missedOf(all []listed) (n int) {
