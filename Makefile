@@ -27,11 +27,14 @@ WAITS        ?= 100000
 # For fuzz: the duration of each target.
 TIME ?= 30s
 
+# For dist.
+VERSION ?= $(shell git describe --tags --always)
+
 # For proof: the names of the steps (empty: those that have not passed on this code).
 STEPS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help proof demo check test e2e simulate mutate matrix fuzz bug torture ha soak bench bench-quick bench-go model cover generate docs record screenshots lint verify clean
+.PHONY: help proof demo check test e2e simulate mutate matrix fuzz bug torture ha soak bench bench-quick bench-go model cover generate docs record screenshots lint verify dist clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -113,6 +116,9 @@ lint: ## Run go vet and staticcheck on every module
 
 verify: ## Check that generated code, imports, docs and go.mod are up to date
 	@scripts/verify.sh
+
+dist: ## Build the command for five platforms, with checksums and SBOMs: make dist VERSION=v0.1.0
+	@scripts/dist.sh '$(VERSION)'
 
 proof: ## Run every proof, for hours, and write its figures to the documents; goes on where it stopped: make proof STEPS="model soak" (SHORT=1: try it in minutes)
 	go -C e2e run ./proof -run -steps='$(STEPS)' $(if $(SHORT),-short)
