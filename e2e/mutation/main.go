@@ -79,6 +79,9 @@ func run() error {
 		return err
 	}
 	defer os.RemoveAll(dir)
+	if !*rules && !*onPath && *first == 0 {
+		return breakByHand(ctx, dir, list)
+	}
 	if err := copyRepository(dir); err != nil {
 		return err
 	}
@@ -89,9 +92,10 @@ func run() error {
 		}
 		return c.report()
 	}
-	if *first > 0 {
-		return tryFirstSeeds(ctx, dir, list, *first)
-	}
+	return tryFirstSeeds(ctx, dir, list, *first)
+}
+
+func breakByHand(ctx context.Context, dir string, list []listed) error {
 	tried, err := tryList(ctx, dir, list)
 	if err != nil {
 		return err

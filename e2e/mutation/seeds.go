@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -24,16 +25,18 @@ func tryFirstSeeds(ctx context.Context, dir string, list []listed, seeds int) er
 			continue
 		}
 		n, err := m.firstSeed(ctx, dir, seeds)
-		if err != nil {
-			return err
-		}
 		tried++
-		if n == 0 {
+		switch {
+		case errors.Is(err, errHangs):
+			fmt.Printf("%-6s %s\n", "hangs", m.what)
+		case err != nil:
+			return err
+		case n == 0:
 			fmt.Printf("%-6s %s\n", "none", m.what)
-			continue
+		default:
+			fmt.Printf("%-6d %s\n", n, m.what)
+			first = append(first, n)
 		}
-		fmt.Printf("%-6d %s\n", n, m.what)
-		first = append(first, n)
 	}
 	if len(first) == 0 {
 		return fmt.Errorf("%d seeds notice none of %d mutants", seeds, tried)
@@ -44,6 +47,9 @@ func tryFirstSeeds(ctx context.Context, dir string, list []listed, seeds int) er
 		seeds, len(first), tried, at(50), at(90), at(100))
 	return nil
 }
+
+// errHangs is returned when a seed does not end, which is noticed, too.
+var errHangs = errors.New("the simulation hangs")
 
 // firstSeed returns the first seed that notices the mutant, or 0.
 func (m listed) firstSeed(ctx context.Context, dir string, seeds int) (int, error) {
@@ -56,11 +62,13 @@ func (m listed) firstSeed(ctx context.Context, dir string, seeds int) (int, erro
 	if err := s.compile(ctx); err != nil {
 		return 0, fmt.Errorf("%s: %w", m.what, err)
 	}
-	out, err := s.run(ctx, s.tests, time.Hour, "MUTANT=")
+	out, err := s.run(ctx, s.tests, time.Minute+time.Duration(seeds)*100*time.Millisecond, "MUTANT=")
 	found := failedSeed.FindStringSubmatch(out)
 	switch {
 	case err == nil:
 		return 0, nil
+	case strings.Contains(out, timedOut):
+		return 0, errHangs
 	case found == nil:
 		return 0, fmt.Errorf("%s: the simulation failed, and names no seed: %w\n%s", m.what, err, out[:min(len(out), 2000)])
 	}

@@ -80,8 +80,8 @@ func evidence() (string, error) {
 		if r.Failed != "" { // one word: the page has a limit
 			commit += "<br>**failed:**&nbsp;" + r.Failed
 		}
-		command := s.command
-		if s.repeat != "" {
+		command := r.Command // of what the figures are, which may be longer or shorter by now
+		if s.repeat != "" && (r.Command == s.command || r.Command == "") {
 			command = s.repeat
 		}
 		fmt.Fprintf(&b, "| %s | %s | `%s` | %s |\n", what, says, command, commit)
