@@ -191,7 +191,7 @@ func TestAStepIsOfItsCode(t *testing.T) {
 		{"simulation", append(library, "electortest/conn.go", "hooks/hooks.go", "hooks/hookstest/wait.go", "shard/member.go"), true},
 		{"servers", append(library, "cmd/pgelector/main.go", "e2e/fleet_test.go", "e2e/go.mod", "scripts/test.sh"), true},
 		{"servers", []string{"README.md", "e2e/proof/proof.json", "e2e/mutation/list.txt"}, false},
-		{"rules", append(library, "internal/lock/confirm_test.go"), true},
+		{"path", append(library, "internal/lock/confirm_test.go"), true},
 		{"fuzzing", append(library, "internal/backoff/backoff_test.go", "e2e/history/proof_test.go"), true},
 		{"fuzzing", []string{"e2e/fleet_test.go", "shard/own_test.go"}, false},
 		{"coverage", append(library, "Makefile"), true},
