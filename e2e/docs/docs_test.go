@@ -240,7 +240,7 @@ func TestTheFirstProgramIsShort(t *testing.T) {
 func TestTheReadmeAndThePagesAreShort(t *testing.T) {
 	for page, limit := range map[string]int{"../README.md": 1500, "../CONTRIBUTING.md": 2250, "get-started.md": 800, "modes.md": 1100, "testing.md": 600,
 		"fencing.md": 1200, "servers.md": 1565, "command.md": 1300, "how-it-works.md": 1500, "evidence.md": 550, "operating.md": 1700, "features.md": 640, "threats.md": 800,
-		"observing.md": 2010, "migrating.md": 2000, "shards.md": 540, "migrations.md": 570, "protocol.md": 900} {
+		"observing.md": 2010, "migrating.md": 2000, "shards.md": 540, "recipes.md": 400, "migrations.md": 570, "protocol.md": 900} {
 		if n := len(strings.Fields(read(t, page))); n > limit {
 			t.Errorf("%s has %d words, want at most %d", page, n, limit)
 		}
@@ -249,7 +249,7 @@ func TestTheReadmeAndThePagesAreShort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const limit, proseLimit = 17_000, 9_000
+	const limit, proseLimit = 17_500, 9_000
 	total, prose := 0, 0
 	for _, page := range all {
 		text := read(t, page)

@@ -17,6 +17,7 @@ import (
 var pages = map[string]func() (string, error){
 	"docs/evidence.md":   evidence,
 	"docs/migrations.md": lockTable,
+	"docs/recipes.md":    recipes,
 	"docs/servers.md":    failovers,
 	"docs/shards.md":     groups,
 	"README.md":          alternatives,
