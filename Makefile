@@ -59,7 +59,7 @@ simulate: ## Simulate elections with faults in virtual time: make simulate SEEDS
 mutate: ## Check that the tests notice bugs planted in a copy: the list, or with RULES=1 for hours those of rules (AGAIN=1: only those not noticed before)
 	go -C e2e run ./mutation $(if $(RULES),-rules) $(if $(AGAIN),-again)
 
-matrix: ## Run the tests on PostgreSQL 14 to 18 (fetched with npm): make matrix MAJORS="14 18" SCOPE=session
+matrix: ## Run the tests on PostgreSQL 15 to 18, and 14, whose support has ended (fetched with npm): make matrix MAJORS="14 18" SCOPE=session
 	@RUN='$(RUN)' SCOPE='$(SCOPE)' scripts/matrix.sh $(MAJORS)
 
 torture: ## Inject random faults into real servers and processes: make torture MINUTES=60 SEED=7
