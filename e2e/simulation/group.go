@@ -112,7 +112,10 @@ func (w *world) uneven() string {
 // checkFrozen checks that a member that was frozen for more than its lease does not count.
 func (w *world) checkFrozen(i *instance, f Fault) {
 	stalled := func(g Fault) bool { return g.Kind == "server stall" && g.At < f.At+f.Lasts && f.At < g.At+g.Lasts }
-	if slices.ContainsFunc(w.plan.Faults, stalled) { // the server ends no session meanwhile
+	thawed := func(g Fault) bool {
+		return g.Kind == f.Kind && g.Of == f.Of && g != f && g.At+g.Lasts >= f.At && g.At+g.Lasts <= f.At+f.Lasts
+	}
+	if slices.ContainsFunc(w.plan.Faults, stalled) || slices.ContainsFunc(w.plan.Faults, thawed) { // the server ends no session meanwhile, or the other freeze ends
 		return
 	}
 	if w.plan.Shards == 0 || time.Duration(float64(f.Lasts)*w.plan.ClockRate) < w.plan.Lease+time.Second {
