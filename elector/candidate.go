@@ -14,6 +14,8 @@ import (
 	"github.com/pgelector/pgelector/internal/holder"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/promotion"
+	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/validate"
 	"github.com/pgelector/pgelector/internal/wakeup"
 )
 
@@ -29,6 +31,8 @@ type candidate struct {
 	sender    *wakeup.Sender  // the session's, if there is one
 	places    *promotion.Part // the session's, if there is one
 
+	validation *validate.Part // of the locks of its session
+
 	source interface { // of the sessions that it leads on
 		InTransaction() bool   // whether the last server was used in transaction scope
 		ListensForLoss() error // nil if the loss of a session is listened for, or why it is not
@@ -39,7 +43,6 @@ type candidate struct {
 	lastRole lock.Standing
 	wakeUps  *wakeup.Calls // nil without a notifier
 	past     past          // who led before
-	token    int64         // the largest of its terms
 
 	last atomic.Pointer[leaderSeen] // for LastLeader
 }
@@ -56,14 +59,15 @@ func newCandidate(pool *sql.DB, election string, c config) *candidate {
 	return n
 }
 
-func (n *candidate) lockConfig() lock.Config {
-	return lock.Config{Election: n.election, Key: n.key, Look: n.announcer.seesLeader, Retry: n.retry, RetryInside: n.retryInside, TokenEpoch: n.tokenEpoch,
-		Pair: deputy.SeatKey(n.key), Unblock: fenced.TerminateOverdue}
-}
-
-func (n *candidate) deputyConfig() deputy.Config {
-	return deputy.Config{Sit: n.takeover != Poll, SitInside: n.sitsInside(), Wait: n.takeover == Wait, Interval: n.deputyInterval,
-		Offer: handover.OfferKey(n.candidateID, n.key), Succeed: handover.Succeed}
+// onOwnSessions makes attempts on sessions of their own. A leader on one takes a seat by the acquirer.
+func (e *Elector) onOwnSessions() (*lock.Dedicated, lock.Acquirer) {
+	own := &lock.Dedicated{
+		Config: lock.Config{Election: e.election, Key: e.key, Look: e.announcer.seesLeader, Retry: e.retry, RetryInside: e.retryInside, TokenEpoch: e.tokenEpoch,
+			Pair: deputy.SeatKey(e.key), Unblock: fenced.TerminateOverdue},
+		Source: session.NewSource(e.pool, e.sessions(e.pool, e.beat, e.hear, e.report, e.places, e.validation)),
+	}
+	return own, deputy.New(own, deputy.Config{Sit: e.takeover != Poll, SitInside: e.sitsInside(), Wait: e.takeover == Wait, Interval: e.deputyInterval,
+		Offer: handover.OfferKey(e.candidateID, e.key), Succeed: handover.Succeed})
 }
 
 // retryEvery is the retry interval in force.

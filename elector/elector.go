@@ -11,10 +11,7 @@ import (
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
-	"github.com/pgelector/pgelector/internal/deputy"
-	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/session"
-	"github.com/pgelector/pgelector/internal/validate"
 )
 
 // An Elector is one candidate of one election. It runs one campaign and holds
@@ -24,8 +21,6 @@ type Elector struct {
 	close    context.CancelCauseFunc // ends closing
 	onClosed func()                  // removes it from its session; nil without one
 	term     atomic.Pointer[Term]    // the last one, if any, which may have ended
-
-	validation *validate.Part // of the locks of its session
 
 	mu         sync.Mutex
 	claimed    chan struct{}     // closed at the end of the one campaign or term; nil without one
@@ -55,9 +50,8 @@ func New(pool *sql.DB, election string, opts ...Option) (*Elector, error) {
 		return nil, err
 	}
 	e := newElector(context.Background(), pool, election, c)
-	source := session.NewSource(pool, e.sessions(pool, e.beat, e.hear, e.report, e.places, e.validation))
-	e.acquirer = deputy.New(&lock.Dedicated{Config: e.lockConfig(), Source: source}, e.deputyConfig())
-	e.source = source
+	own, acquirer := e.onOwnSessions()
+	e.acquirer, e.source = acquirer, own.Source
 	return e, nil
 }
 

@@ -9,11 +9,9 @@ import (
 	"sync"
 
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/deputy"
 	"github.com/pgelector/pgelector/internal/gate"
 	"github.com/pgelector/pgelector/internal/handover"
 	"github.com/pgelector/pgelector/internal/inbox"
-	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/promotion"
 	"github.com/pgelector/pgelector/internal/session"
 	"github.com/pgelector/pgelector/internal/shared"
@@ -115,8 +113,7 @@ func (s *Session) Elector(election string, opts ...ElectionOption) (*Elector, er
 	}
 	e := newElector(s.ctx, s.pool, election, c)
 	e.places = s.places
-	own := &lock.Dedicated{Config: e.lockConfig(), Source: session.NewSource(s.pool, e.sessions(s.pool, e.beat, e.hear, e.report, e.places, e.validation))}
-	_ = deputy.New(own, e.deputyConfig()) // by which a leader on a session of its own takes a seat
+	own, _ := e.onOwnSessions()
 	e.acquirer = s.shared.Acquirer(own, handover.Succeed)
 	e.source, e.validation = s.source, s.validation // in session scope
 	e.terms, e.sender, e.onClosed = s.terms, s.sender, func() { s.remove(e) }

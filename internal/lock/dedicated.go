@@ -91,11 +91,7 @@ func (d *Dedicated) Confirm(ctx context.Context, s *session.Session, granted boo
 		d.OnGrant(s)
 	}
 	d.Source.Start(s)
-	l := newLock(d.Key, s, row.Token)
-	if s.InTransaction() {
-		l.transaction = row.Transaction
-	}
-	return Attempt{Outcome: Granted, Lock: l}, nil
+	return Attempt{Outcome: Granted, Lock: newLock(d.Key, s, row.Token, row.Transaction)}, nil
 }
 
 // RetryEvery is the time between two attempts.
