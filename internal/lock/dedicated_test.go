@@ -324,3 +324,48 @@ func TestTheOwnerOfASessionThatIsClosedHasLostNothing(t *testing.T) {
 		})
 	}
 }
+
+// A scripted owner holds the lock by a transaction, as its fields say.
+type scripted struct {
+	session.Owner
+	connection
+	name string
+	err  error
+}
+
+func (o scripted) Transaction(string) (string, error)         { return o.name, o.err }
+func (o scripted) Holds(context.Context, int64) (bool, error) { return o.err == nil, o.err }
+
+func TestTheOwnerOfTheLocksSaysByWhichTransactionTheyAreHeld(t *testing.T) {
+	for name, c := range map[string]struct {
+		owner scripted
+		want  error
+	}{
+		"its own":           {owner: scripted{name: "3/4 170"}},
+		"on another server": {owner: scripted{err: ErrTwoServers}, want: ErrTwoServers},
+	} {
+		t.Run(name, func(t *testing.T) {
+			attempting(t, func(t *testing.T, a *attempter, s *session.Session) {
+				c.owner.Owner, c.owner.connection = s.Owner(), connection{s}
+				s.SetOwner(c.owner)
+				a.answers["Confirm"] = drivertest.Rows{{true, int64(pid), int64(aToken), "0", false, "3/4 170"}}
+				got, err := a.Confirm(t.Context(), s, true)
+				if c.want != nil {
+					if !errors.Is(err, c.want) || got.Lock != nil {
+						t.Errorf("got %+v, %v", got, err)
+					}
+					ended(t, s, c.want)
+					return
+				}
+				if err != nil || got.Lock.Transaction() != c.owner.name {
+					t.Fatalf("got %+v, %v", got, err)
+				}
+				if held, err := got.Lock.Holds(t.Context()); !held || err != nil {
+					t.Errorf("held %t: %v", held, err)
+				}
+				got.Lock.WorkReturned()
+				got.Lock.Discard()
+			})
+		})
+	}
+}

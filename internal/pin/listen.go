@@ -217,6 +217,12 @@ func pgxOf(conn any) waiter {
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Type().Elem().PkgPath() != pgxStdlib {
 		return nil
 	}
+	return waiterBelow(v)
+}
+
+// waiterBelow returns the connection of pgx below that of its stdlib. A future version of pgx may lack a
+// method, or have one of another type: then it returns nil.
+func waiterBelow(v reflect.Value) waiter {
 	own, ok := resultOf(v.MethodByName("Conn"))
 	if !ok {
 		return nil
