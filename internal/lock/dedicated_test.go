@@ -32,6 +32,8 @@ type attempter struct {
 	answers map[string]drivertest.Rows // by the name of the statement; one row, or none
 	errs    map[string]error
 	reports []error
+	shift   time.Duration // of the clocks
+	frozen  time.Duration // for how long the process stands still once Confirm is answered
 }
 
 // A refusing part lets no term begin.
@@ -53,6 +55,14 @@ func attempting(t *testing.T, test func(t *testing.T, a *attempter, s *session.S
 			"Unlock": {{true}}, "HoldsLock": {{true, int64(pid)}}, "EvictHolder": {{true}}, "TryAsDeputy": {{true, int64(pid)}},
 		}}
 		a.driver = drivertest.ByName(a.answers, a.errs)
+		a.driver.ClockShift = func() time.Duration { return a.shift }
+		answer := a.driver.Query
+		a.driver.Query = func(ctx context.Context, statement string, args []any) (drivertest.Rows, error) {
+			if drivertest.NameOf(statement) == "Confirm" {
+				a.shift += a.frozen
+			}
+			return answer(ctx, statement, args)
+		}
 		pool := a.driver.Open()
 		defer pool.Close()
 		a.Dedicated = &Dedicated{Config: Config{Key: aKey, Look: func() bool { return false }, Retry: time.Second}, Source: session.NewSource(pool, session.Config{
@@ -366,6 +376,23 @@ func TestTheOwnerOfTheLocksSaysByWhichTransactionTheyAreHeld(t *testing.T) {
 				got.Lock.WorkReturned()
 				got.Lock.Discard()
 			})
+		})
+	}
+}
+
+// Another may lead by then.
+func TestALockThatIsConfirmedTooLateElectsNobody(t *testing.T) {
+	for frozen, elected := range map[time.Duration]bool{6 * time.Second: true, 7 * time.Second: false} {
+		attempting(t, func(t *testing.T, a *attempter, s *session.Session) {
+			a.frozen = frozen
+			got, err := a.Confirm(t.Context(), s, true)
+			if (err == nil) != elected || err != nil && !errors.Is(err, pgerr.ErrNoAnswer) {
+				t.Errorf("after %v: got %+v, %v", frozen, got, err)
+			}
+			if got.Lock != nil {
+				got.Lock.WorkReturned()
+				got.Lock.Discard()
+			}
 		})
 	}
 }
