@@ -62,7 +62,7 @@ func newCandidate(pool *sql.DB, election string, c config) *candidate {
 // onOwnSessions makes attempts on sessions of their own. A leader on one takes a seat by the acquirer.
 func (e *Elector) onOwnSessions() (*lock.Dedicated, lock.Acquirer) {
 	own := &lock.Dedicated{
-		Config: lock.Config{Election: e.election, Key: e.key, Look: e.announcer.seesLeader, Retry: e.retry, RetryInside: e.retryInside, TokenEpoch: e.tokenEpoch,
+		Config: lock.Config{Election: e.election, Key: e.key, ReportHolder: e.announcer.seesLeader, Retry: e.retry, RetryInside: e.retryInside, TokenEpoch: e.tokenEpoch,
 			Pair: deputy.SeatKey(e.key), Unblock: fenced.TerminateOverdue},
 		Source: session.NewSource(e.pool, e.sessions(e.pool, e.beat, e.hear, e.report, e.places, e.validation)),
 	}
@@ -92,8 +92,8 @@ func (n *candidate) report(ctx context.Context, f hooks.Failure) {
 	n.announcer.post(n.announcer.failure(ctx, f))
 }
 
-// look asks who leads, if a hook wants to know.
-func (n *candidate) look(ctx context.Context) {
+// findLeader asks who leads, if a hook wants to know.
+func (n *candidate) findLeader(ctx context.Context) {
 	if !n.announcer.seesLeader() {
 		return
 	}

@@ -96,7 +96,7 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, term *
 }
 
 func (e *Elector) run(caller, ctx context.Context, lead func(ctx context.Context, term *Term) error) error {
-	defer e.abandon()
+	defer e.releaseClaim()
 	lead = orHold(lead)
 	for {
 		term, err := e.newCampaign(false).run(ctx)
@@ -123,7 +123,7 @@ func (e *Elector) TryRun(ctx context.Context, lead func(ctx context.Context, ter
 		return false, err
 	}
 	defer release()
-	defer e.abandon()
+	defer e.releaseClaim()
 	if err := e.awaitFirstCheck(claimed); err != nil {
 		return false, err
 	}
@@ -219,7 +219,7 @@ func (e *Elector) Campaign(ctx context.Context) (*Term, error) {
 		term, err := e.newCampaign(true).run(claimed)
 		release()
 		if err != nil {
-			e.abandon()
+			e.releaseClaim()
 			return nil, err
 		}
 		if term.handOut() {
@@ -245,7 +245,7 @@ func (e *Elector) TryCampaign(ctx context.Context) (term *Term, elected bool, er
 	}
 	switch {
 	case term == nil:
-		e.abandon()
+		e.releaseClaim()
 		return nil, false, err
 	case !term.handOut():
 		return nil, false, fmt.Errorf("%w: the term has ended before it could begin: %w", ErrNotLeader, context.Cause(term.ctx))

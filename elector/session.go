@@ -68,7 +68,7 @@ func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 	s.validation = validate.New(c.validateInterval, s.leadsOn, s.validated)
 	source := session.NewSource(pool, c.sessions(pool, s.beat, s.hear, s.report, s.places, s.validation))
 	offer := func(key int64) int64 { return handover.OfferKey(c.candidateID, key) }
-	s.shared, s.source = shared.New(ctx, source, c.retry, c.look(), c.tokenEpoch, offer), source
+	s.shared, s.source = shared.New(ctx, source, c.retry, c.lookEvery(), c.tokenEpoch, offer), source
 	s.close = sync.OnceFunc(func() {
 		cancel(ErrStopped)
 		go func() {
