@@ -27,11 +27,14 @@ WAITS        ?= 100000
 # For fuzz: the duration of each target.
 TIME ?= 30s
 
+# For dist.
+VERSION ?= $(shell git describe --tags --always)
+
 # For proof: the names of the steps (empty: those that have not passed on this code).
 STEPS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help proof demo check test e2e simulate mutate matrix fuzz bug torture ha soak bench bench-quick bench-go model cover generate docs record screenshots lint verify clean
+.PHONY: help proof demo check test e2e simulate mutate matrix fuzz bug torture ha soak bench bench-quick bench-go model cover generate docs record screenshots lint verify dist clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,7 +59,7 @@ simulate: ## Simulate elections with faults in virtual time: make simulate SEEDS
 mutate: ## Check that the tests notice bugs planted in a copy: the list, or with RULES=1 for hours those of rules (AGAIN=1: only those not noticed before)
 	go -C e2e run ./mutation $(if $(RULES),-rules) $(if $(AGAIN),-again)
 
-matrix: ## Run the tests on PostgreSQL 14 to 18 (fetched with npm): make matrix MAJORS="14 18" SCOPE=session
+matrix: ## Run the tests on PostgreSQL 15 to 18, and 14, whose support has ended (fetched with npm): make matrix MAJORS="14 18" SCOPE=session
 	@RUN='$(RUN)' SCOPE='$(SCOPE)' scripts/matrix.sh $(MAJORS)
 
 torture: ## Inject random faults into real servers and processes: make torture MINUTES=60 SEED=7
@@ -113,6 +116,9 @@ lint: ## Run go vet and staticcheck on every module
 
 verify: ## Check that generated code, imports, docs and go.mod are up to date
 	@scripts/verify.sh
+
+dist: ## Build the command for five platforms, with checksums and SBOMs: make dist VERSION=v0.1.0
+	@scripts/dist.sh '$(VERSION)'
 
 proof: ## Run every proof, for hours, and write its figures to the documents; goes on where it stopped: make proof STEPS="model soak" (SHORT=1: try it in minutes)
 	go -C e2e run ./proof -run -steps='$(STEPS)' $(if $(SHORT),-short)

@@ -191,7 +191,8 @@ type CapacityRow struct {
 }
 
 // Capacity is the use and size of the lock table and of the connection limits. A limit of -1
-// means none. Fast-path locks do not use the lock table.
+// means none. Fast-path locks do not use the lock table. The size is what the manual promises (20.12): the
+// server's own processes, and up to PostgreSQL 18 a tenth more, come on top of it.
 func (q *Queries) Capacity(ctx context.Context) (CapacityRow, error) {
 	row := q.db.QueryRowContext(ctx, Capacity)
 	var i CapacityRow

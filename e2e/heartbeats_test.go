@@ -203,5 +203,9 @@ func (s *server) canBeMaintained(t *testing.T) {
 		ask("REINDEX INDEX CONCURRENTLY i")
 		ask("DROP INDEX CONCURRENTLY i")
 	}
+	if one[int](t, s.admin, "SELECT current_setting('server_version_num')::int") >= 190_000 {
+		ask("ALTER TABLE t ADD PRIMARY KEY (n)")
+		ask("REPACK (CONCURRENTLY) t") // it waits for snapshots, too
+	}
 	ask("DROP TABLE t")
 }

@@ -374,6 +374,7 @@ func TestOnlyTheLeaderInsertsJobsOfRiverAndOncePerPeriod(t *testing.T) {
 }
 
 func TestEachJobOfRiverIsInsertedOncePerPeriodAlsoIfItFailsOrIsCancelled(t *testing.T) {
+	t.Parallel()
 	overBoth(t, func(t *testing.T, pool *sql.DB) {
 		client := newRiver(t, pool)
 		c := newCandidate(t, pool, "this")
@@ -404,7 +405,9 @@ func TestEachJobOfRiverIsInsertedOncePerPeriodAlsoIfItFailsOrIsCancelled(t *test
 }
 
 func TestTheLeaderRunsTheSchedulerOfAsynq(t *testing.T) {
+	t.Parallel()
 	overBoth(t, func(t *testing.T, pool *sql.DB) {
+		t.Parallel()
 		redis := asynq.RedisClientOpt{Addr: miniredis.RunT(t).Addr()}
 		inspector := asynq.NewInspector(redis)
 		defer inspector.Close()

@@ -47,8 +47,7 @@ func newFleet(t *testing.T, pool *sql.DB, dsn string) *fleet {
 
 func (f *fleet) start(work, driver, id string) process {
 	f.Helper()
-	f.Setenv("LOAD", load.String())
-	f.all[id] = launch(f.T, f.program, driver, f.dsn, work, driver, id)
+	f.all[id] = launch(f.T, f.program, driver, f.dsn, work, driver, id, load.String())
 	return f.all[id]
 }
 
@@ -133,6 +132,7 @@ func TestOnlyTheDeputyLoadsTheCacheAndWorksWithItAtOnce(t *testing.T) {
 }
 
 func TestEachTickIsDoneOnceWhileLeadersChange(t *testing.T) {
+	t.Parallel()
 	dsn := database(t)
 	pool := open(t, "pgx", dsn)
 	execute(t, pool, examples.TickTable)
@@ -179,6 +179,7 @@ func TestEachTickIsDoneOnceWhileLeadersChange(t *testing.T) {
 }
 
 func TestTheOutboxIsPublishedOnceAndInTheOrderOfEachRowWhileLeadersAreKilled(t *testing.T) {
+	t.Parallel()
 	dsn := database(t)
 	pool := open(t, "pgx", dsn)
 	prepare(t, pool)
@@ -219,6 +220,7 @@ func TestTheOutboxIsPublishedOnceAndInTheOrderOfEachRowWhileLeadersAreKilled(t *
 }
 
 func TestTheLeadersRouteIsReachedThroughAnyProcessWhileLeadersAreKilled(t *testing.T) {
+	t.Parallel()
 	dsn := database(t)
 	pool := open(t, "pgx", dsn)
 	f := newFleet(t, pool, dsn)

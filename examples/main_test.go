@@ -6,6 +6,9 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"flag"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,7 +24,15 @@ import (
 
 var shared = pgcluster.NewShared()
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(shared.Around(m)) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "6"); err != nil { // these mostly wait
+		panic(err)
+	}
+	goleak.VerifyTestMain(shared.Around(m))
+}
+
+var databases atomic.Int32
 
 // timeout limits each wait of a test.
 const timeout = 30 * time.Second
@@ -52,7 +63,7 @@ func open(t *testing.T, driver, dsn string) *sql.DB {
 // database creates a database, which has no elections and tables yet.
 func database(t *testing.T) (dsn string) {
 	t.Helper()
-	const name = "example"
+	name := fmt.Sprint("example_", databases.Add(1))
 	admin := open(t, "pgx", shared.Get(t).DSN())
 	execute(t, admin, "CREATE DATABASE "+name)
 	t.Cleanup(func() { execute(t, admin, "DROP DATABASE "+name+" WITH (FORCE)") })

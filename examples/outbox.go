@@ -27,9 +27,8 @@ type Message struct {
 // message follows those that were committed before it was inserted, such as all earlier ones about
 // a row that its transaction has locked. Transactions that ran side by side have no order.
 //
-// It logs a failure and tries again, because to return is to resign. A transaction that
-// failed has changed nothing, and one whose outcome is unknown has marked its messages if
-// it was committed.
+// It logs a failure and tries again, because to return is to resign. A transaction that failed has
+// changed nothing, and one whose outcome is unknown has marked its messages if it was committed.
 //
 // What publish writes with tx is written once and inside the term: a leader that was
 // replaced can neither publish nor mark a message. What publish sends elsewhere is sent

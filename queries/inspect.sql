@@ -100,7 +100,8 @@ SELECT (extract(epoch FROM pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 
 
 -- name: Capacity :one
 -- Capacity is the use and size of the lock table and of the connection limits. A limit of -1
--- means none. Fast-path locks do not use the lock table.
+-- means none. Fast-path locks do not use the lock table. The size is what the manual promises (20.12): the
+-- server's own processes, and up to PostgreSQL 18 a tenth more, come on top of it.
 SELECT
     (pg_catalog.current_setting('max_locks_per_transaction')::bigint
         OPERATOR(pg_catalog.*) (pg_catalog.current_setting('max_connections')::bigint

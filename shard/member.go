@@ -235,9 +235,6 @@ func (m *member) reckon() {
 	least, _ := quota(len(m.names), m.seats, m.seat.number)
 	most, _ := quota(len(m.names), m.present, m.seat.number)
 	m.share = min(max(m.share, least), most)
-	if m.most > 0 {
-		m.share = min(m.share, m.most)
-	}
 }
 
 // replace takes the new set over. This member may go on to lead what is left of its shards, but

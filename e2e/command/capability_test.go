@@ -3,6 +3,7 @@
 package command_test
 
 import (
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -109,6 +110,22 @@ func TestDoctorSaysThatWithoutFsyncTokensMayFall(t *testing.T) {
 	const off = "warn  durability       fsync = off: a crash of the host can lower tokens"
 	invoke(t, at(own(t, pgcluster.WithSetting("fsync", "off")).DSN()), "doctor").want(t, exit.OK, off)
 	invoke(t, at(own(t, pgcluster.WithSetting("fsync", "on")).DSN()), "doctor").want(t, exit.OK, "ok    durability")
+}
+
+func TestDoctorWarnsOfWhatItSeesAroundAServer(t *testing.T) {
+	t.Parallel()
+	dsn := shared.Get(t).DSN()
+	pool, err := sql.Open("pgx", dsn+"&application_name=Patroni%20heartbeat")
+	check(t, err)
+	defer pool.Close()
+	check(t, pool.PingContext(t.Context()))
+	for _, driver := range []string{"pgx", "pq"} {
+		invoke(t, at(dsn+"&max_protocol_version=3.2"), "doctor", "--driver", driver).want(t, exit.OK,
+			"note  Patroni          a server does not show its version", "note  protocol         version 3.2 is asked for")
+	}
+	if said := invoke(t, at(own(t).DSN()), "doctor").out; strings.Contains(said, "Patroni") || strings.Contains(said, "protocol ") {
+		t.Errorf("it said\n%s", said)
+	}
 }
 
 func TestDoctorSeesTheAcknowledgementOfAStandby(t *testing.T) {

@@ -41,10 +41,10 @@ type host struct {
 	overlap          bool
 }
 
-func hosts(t *testing.T, flags ...string) (join func() *host) {
+func hosts(t *testing.T, flags ...string) (join func(more ...string) *host) {
 	dir, group := t.TempDir(), unique("group")
-	return func() *host {
-		args := sharing(group, shardsOfTest, slices.Concat([]string{"--lease", "30s", "--drain", "1s"}, flags, sh(shardCommand))...)
+	return func(more ...string) *host {
+		args := sharing(group, shardsOfTest, slices.Concat([]string{"--lease", "30s", "--drain", "1s"}, flags, more, sh(shardCommand))...)
 		return &host{running: launch(t, append(at(shared.Get(t).DSN()), "DIR="+dir), args...), T: t,
 			guards: map[string]int{}, children: map[string]int{}, begun: map[string]int{}}
 	}
@@ -137,9 +137,12 @@ func TestHostsShareShardsAndRunOneCommandForEach(t *testing.T) {
 func TestNoHostRunsMoreThanItsMostAndTheRestIsReported(t *testing.T) {
 	t.Parallel()
 	join := hosts(t, "--most", "2")
-	first, second := join(), join()
+	address := freeAddress(t)
+	first, second := join("--http", address), join()
 	eventually(t, "two hosts run two shards each", func() bool { return len(first.leads()) == 2 && len(second.leads()) == 2 })
 	first.logs(t, "the hosts may not lead all shards: start more, or raise --most")
+	beyond := regexp.MustCompile(`pgelector_shards_beyond\{group="[^"]*"\} 2\n`)
+	eventually(t, "a metric says how many", func() bool { return beyond.MatchString(get(t, address, "/metrics").body) })
 	third := join()
 	share(t, first, second, third)
 	first.logs(t, "the hosts may lead all shards")

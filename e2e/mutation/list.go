@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -59,37 +62,54 @@ func (m listed) apply(source string) (string, error) {
 	return strings.Replace(source, m.out, m.in, 1), nil
 }
 
-// tryList tries the mutants of the list, one after another.
+// tryList tries the mutants of the list, in as many copies as there are processors.
 func tryList(ctx context.Context, dir string, list []listed) (tried []listed, err error) {
-	for i, m := range list {
-		if !strings.Contains(m.what+m.file, *only) {
-			continue
+	list = slices.DeleteFunc(list, func(m listed) bool { return !strings.Contains(m.what+m.file, *only) })
+	next := make(chan listed)
+	var mu sync.Mutex
+	var working sync.WaitGroup
+	for i := range runtime.NumCPU() {
+		copied := filepath.Join(dir, fmt.Sprint("copy", i))
+		if err := copyRepository(copied); err != nil {
+			return nil, err
 		}
-		if m.result, err = m.try(ctx, dir); err != nil || ctx.Err() != nil {
-			return nil, cmp.Or(err, ctx.Err())
-		}
-		fmt.Printf("%2d of %d: %s: %s\n", i+1, len(list), m.what, m.result)
-		tried = append(tried, m)
+		working.Go(func() {
+			for m := range next {
+				result, failed := m.try(ctx, copied)
+				m.result = result
+				mu.Lock()
+				if failed != nil {
+					err = cmp.Or(err, fmt.Errorf("mutant %q: %w", m.what, failed))
+				}
+				tried = append(tried, m)
+				fmt.Printf("%2d of %d: %s: %s\n", len(tried), len(list), m.what, m.result)
+				mu.Unlock()
+			}
+		})
 	}
-	return tried, nil
+	for _, m := range list {
+		select {
+		case next <- m:
+		case <-ctx.Done():
+		}
+	}
+	close(next)
+	working.Wait()
+	return tried, cmp.Or(err, ctx.Err())
 }
 
 // try makes the change in the copy, runs the tests, and undoes the change.
 func (m listed) try(ctx context.Context, dir string) (result, error) {
-	path := filepath.Join(dir, m.file)
-	source, err := os.ReadFile(path)
+	undo, err := m.plant(dir)
 	if err != nil {
 		return "", err
 	}
-	changed, err := m.apply(string(source))
+	defer undo()
+	all, err := suites(dir)
 	if err != nil {
 		return "", err
 	}
-	if err := os.WriteFile(path, []byte(changed), 0o644); err != nil {
-		return "", err
-	}
-	defer os.WriteFile(path, source, 0o644)
-	for _, s := range suites(dir) {
+	for _, s := range all {
 		if err := s.compile(ctx); err != nil {
 			return result(fmt.Sprintf("not tried: %v", err)), nil
 		}
@@ -98,6 +118,20 @@ func (m listed) try(ctx context.Context, dir string) (result, error) {
 		}
 	}
 	return missed, nil
+}
+
+// plant makes the change in the copy.
+func (m listed) plant(dir string) (undo func(), err error) {
+	path := filepath.Join(dir, m.file)
+	source, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	changed, err := m.apply(string(source))
+	if err != nil {
+		return nil, err
+	}
+	return func() { _ = os.WriteFile(path, source, 0o644) }, os.WriteFile(path, []byte(changed), 0o644)
 }
 
 func missedOf(all []listed) (n int) {

@@ -12,9 +12,13 @@
 //
 //	cd e2e && go run ./mutation [-rules] [-again] [-only TEXT]
 //	cd e2e && go run ./mutation -path [-draw 200 -seed 1] [-again] [-only TEXT]
+//	cd e2e && go run ./mutation -first 2000 [-only TEXT]
 //
 // With -path it breaks by rules only the path of one election, and runs only the tests of
 // elector and internal: do unit tests notice it, without those of a whole candidate?
+//
+// With -first it says for each mutant of the list which of so many seeds of the simulation is the
+// first to notice it.
 //
 // It fails if no test notices a mutant of the list, or a mutant of the rules that has no
 // reason in reasons.txt.
@@ -37,6 +41,7 @@ var (
 	drawn  = flag.Int("draw", 200, "with -path: number of mutants that are drawn (0: all)")
 	seed   = flag.Uint64("seed", 1, "with -path: seed of the draw")
 	rules  = flag.Bool("rules", false, "try the mutants of the rules instead, which takes more than an hour")
+	first  = flag.Int("first", 0, "say which of so many seeds of the simulation is the first to notice each mutant of the list")
 	again  = flag.Bool("again", false, "with -rules: skip mutants that the last run noticed")
 	only   = flag.String("only", "", "try only mutants whose file or description contains this text")
 	kept   = flag.String("results", "", "file that keeps the results of the rules (default .cache/mutation.tsv, with -path .cache/mutation-path.tsv)")
@@ -74,6 +79,9 @@ func run() error {
 		return err
 	}
 	defer os.RemoveAll(dir)
+	if !*rules && !*onPath && *first == 0 {
+		return breakByHand(ctx, dir, list)
+	}
 	if err := copyRepository(dir); err != nil {
 		return err
 	}
@@ -84,6 +92,10 @@ func run() error {
 		}
 		return c.report()
 	}
+	return tryFirstSeeds(ctx, dir, list, *first)
+}
+
+func breakByHand(ctx context.Context, dir string, list []listed) error {
 	tried, err := tryList(ctx, dir, list)
 	if err != nil {
 		return err

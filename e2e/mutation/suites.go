@@ -29,13 +29,18 @@ type suite struct {
 
 // suites returns the suites of a copy, in running order: those that notice most in the least
 // time come first.
-func suites(dir string) (all []*suite) {
+func suites(dir string) (all []*suite, err error) {
+	parts, err := filepath.Glob(filepath.Join(dir, "internal", "*", "*_test.go"))
+	if err != nil {
+		return nil, err
+	}
+	for i, file := range parts {
+		parts[i] = filepath.Dir(file)
+	}
+	for _, folder := range slices.Compact(parts) {
+		all = append(all, newSuite(dir, suite{name: filepath.Join("internal", filepath.Base(folder))}))
+	}
 	for _, s := range []suite{
-		{name: "internal/backoff"},
-		{name: "internal/pgerr"},
-		{name: "internal/session"},
-		{name: "internal/pin"},
-		{name: "internal/lock"},
 		{name: "elector"},
 		{name: "sqlmock_test"},
 		{name: "e2e/simulation", tests: "^TestSimulation$", args: []string{"-seeds=300", "-simplify=false"}},
@@ -44,7 +49,7 @@ func suites(dir string) (all []*suite) {
 	} {
 		all = append(all, newSuite(dir, s))
 	}
-	return all
+	return all, nil
 }
 
 // newSuite completes a suite of a copy.
@@ -66,12 +71,12 @@ func (s *suite) compile(ctx context.Context) error {
 
 // build builds the suites and runs each once without a mutant.
 func build(ctx context.Context, dir string) ([]*suite, error) {
-	all := suites(dir)
+	all, err := suites(dir)
 	if *onPath {
-		var err error
-		if all, err = unitSuites(ctx, dir); err != nil {
-			return nil, err
-		}
+		all, err = unitSuites(ctx, dir)
+	}
+	if err != nil {
+		return nil, err
 	}
 	for _, s := range all {
 		if err := s.compile(ctx); err != nil {

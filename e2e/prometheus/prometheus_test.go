@@ -56,6 +56,7 @@ func everything(h *prometheushooks.Hook, who hooks.Origin) {
 	for _, reason := range hooks.Reasons() {
 		h.OnDemoted(ctx, hooks.Demoted{Origin: who, Reason: reason, Held: 20 * time.Second})
 	}
+	h.Beyond("billing")(ctx, 2, nil)
 	elect(h, who)
 	h.OnHeartbeat(ctx, hooks.Heartbeat{Origin: who, Token: 1, Took: 3 * time.Millisecond, Deadline: time.Now().Add(validity)})
 }

@@ -17,6 +17,7 @@ import (
 var pages = map[string]func() (string, error){
 	"docs/evidence.md":   evidence,
 	"docs/migrations.md": lockTable,
+	"docs/recipes.md":    recipes,
 	"docs/servers.md":    failovers,
 	"docs/shards.md":     groups,
 	"README.md":          alternatives,
@@ -80,13 +81,21 @@ func evidence() (string, error) {
 		if r.Failed != "" { // one word: the page has a limit
 			commit += "<br>**failed:**&nbsp;" + r.Failed
 		}
-		command := s.command
-		if s.repeat != "" {
-			command = s.repeat
-		}
-		fmt.Fprintf(&b, "| %s | %s | `%s` | %s |\n", what, says, command, commit)
+		fmt.Fprintf(&b, "| %s | %s | `%s` | %s |\n", what, says, s.repeats(r), commit)
 	}
 	return b.String(), nil
+}
+
+// repeats is the command with which a reader gets such figures as a record has. The step may be
+// longer or shorter by now.
+func (s step) repeats(r record) string {
+	switch {
+	case r.Command != "" && r.Command != s.command:
+		return r.Command
+	case s.repeat != "":
+		return s.repeat
+	}
+	return s.command
 }
 
 var long = regexp.MustCompile(`^\d{4,}$`)
@@ -267,8 +276,8 @@ func failovers() (string, error) {
 	}
 	fmt.Fprintf(&b, "\nIf the last leader lives, somebody leads within %s of its route reaching a primary (median %s).\n",
 		figures["back, worst"], figures["back, median"])
-	repeat := steps[slices.IndexFunc(steps, func(s step) bool { return s.name == "cluster" })].repeat
-	fmt.Fprintf(&b, "Measured by `%s` at commit %s.\n", repeat, records["cluster"].Commit)
+	cluster := steps[slices.IndexFunc(steps, func(s step) bool { return s.name == "cluster" })]
+	fmt.Fprintf(&b, "Measured by `%s` at commit %s.\n", cluster.repeats(records["cluster"]), records["cluster"].Commit)
 	return b.String(), err
 }
 

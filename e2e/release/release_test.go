@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -32,8 +33,9 @@ var root, _ = filepath.Abs("../..")
 
 // released are the modules after a rehearsed release.
 var released struct {
-	dir string // the scratch repository
-	env []string
+	dir   string // the scratch repository
+	env   []string
+	cache string // the machine's modules
 }
 
 func TestMain(m *testing.M) {
@@ -67,6 +69,7 @@ func rehearse(temp string) error {
 			released.env = append(released.env, entry)
 		}
 	}
+	released.cache = cache
 	cached := "file://" + filepath.Join(cache, "cache", "download") + "," + proxy
 	// -trimpath, so that the packages of a cache are compiled once, wherever it is.
 	released.env = append(released.env, "GOFLAGS=-modcacherw -trimpath", "GOWORK=off", "LC_ALL=C", "GIT_CONFIG_NOSYSTEM=1")
@@ -178,6 +181,34 @@ func TestAStrangerGetsEachModuleAndInstallsTheCommand(t *testing.T) {
 	said := output(t, dir, "GOBIN=$PWD/bin go install "+path+"/cmd/pgelector@"+version+" && bin/pgelector version")
 	if !strings.Contains(said, version) {
 		t.Errorf("pgelector version says %q", said)
+	}
+}
+
+// Whoever downloads the command can check what it is, and what is in it.
+func TestTheFilesOfTheCommandHaveChecksumsAndListItsModules(t *testing.T) {
+	platform := runtime.GOOS + "_" + runtime.GOARCH
+	dist := released.dir + "/dist"
+	check(t, run(released.dir, append(released.env, "GOMODCACHE="+released.cache), "scripts/dist.sh "+version+" "+strings.Replace(platform, "_", "/", 1)))
+	name := "pgelector_" + version + "_" + platform
+	sums := read(t, dist+"/SHA256SUMS")
+	for _, file := range []string{name + ".tar.gz", name + ".sbom.json"} {
+		if !strings.Contains(sums, "  "+file+"\n") {
+			t.Errorf("no checksum of %s in\n%s", file, sums)
+		}
+	}
+	said := output(t, dist, "sha256sum --quiet -c SHA256SUMS && tar -xzf "+name+".tar.gz && "+name+"/pgelector version && go version -m "+name+"/pgelector")
+	if !strings.Contains(said, version) {
+		t.Errorf("pgelector version says %q", said)
+	}
+	linked := regexp.MustCompile(`(?m)^\tdep\t(\S+)\t`).FindAllStringSubmatch(said, -1)
+	sbom := read(t, dist+"/"+name+".sbom.json")
+	for _, module := range linked {
+		if !strings.Contains(sbom, `"name": "`+module[1]+`"`) {
+			t.Errorf("the SBOM lacks %s", module[1])
+		}
+	}
+	if len(linked) < 5 || strings.Contains(sbom, "devel") {
+		t.Errorf("%d modules are linked; the SBOM:\n%s", len(linked), sbom)
 	}
 }
 

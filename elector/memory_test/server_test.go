@@ -49,6 +49,25 @@ func TestALeaderWhoseBackendIsTerminatedLearnsIt(t *testing.T) {
 	}
 }
 
+// Another statement puts the next heartbeat off, and must not put the next look off with it.
+func TestALossIsLookedForEachQuarterSecondAlsoBesideOtherStatements(t *testing.T) {
+	for after := time.Duration(0); after < 2*time.Second; after += 10 * time.Millisecond {
+		bubble(t, func(b *bench) {
+			one := b.candidate("one", elector.WithLease(3*time.Second))
+			one.process.SetDriver(electortest.PQ)
+			b.leads(b.start(one))
+			term, _ := one.Term()
+			time.Sleep(after)
+			b.check(term.Verify(b.Context()))
+			time.Sleep(time.Millisecond)
+			b.Terminate(b.pid(one))
+			start := time.Now()
+			<-term.Context().Done()
+			b.within("it learns it after "+after.String(), 0, time.Since(start), 250*time.Millisecond)
+		})
+	}
+}
+
 func TestTokensRiseAcrossACrashAlsoWhenItForgets(t *testing.T) {
 	bubble(t, func(b *bench) {
 		one := b.run("one")

@@ -17,6 +17,7 @@
 //	pgelector_heartbeat_duration_seconds   histogram  answered heartbeats: the round trip
 //	pgelector_campaign_attempts_total      counter    attempts to be elected; outcome as of hooks.Outcome
 //	pgelector_failures_total               counter    what went wrong; op as of hooks.Op
+//	pgelector_shards_beyond                gauge      shards that no member may lead; the label is group, not election (Hook.Beyond)
 //
 // The gauges of a term are computed from the clocks at the time of the scrape. They never
 // say that this process leads after its validity has run out, not even just after a freeze.
@@ -73,6 +74,7 @@ var Alerts string
 type Hook struct {
 	*events
 	counts *counts
+	beyond *prometheus.GaugeVec
 }
 
 type events = metrics.Hook
@@ -82,7 +84,15 @@ var _ prometheus.Collector = (*Hook)(nil)
 // New returns a hook without series.
 func New() *Hook {
 	c := newCounts()
-	return &Hook{events: metrics.New(c), counts: c}
+	return &Hook{events: metrics.New(c), counts: c, beyond: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "pgelector_shards_beyond",
+		Help: "Shards of the group that no member may lead, because each has a bound (shard.WithMost)."}, []string{"group"})}
+}
+
+// Beyond returns a function for shard.WithBeyond: it keeps the gauge of shards that no member of the
+// group may lead. The gauge is 0 from this call on. It may be called from any goroutine.
+func (h *Hook) Beyond(group string) func(ctx context.Context, shards int, unled []string) {
+	g := h.beyond.WithLabelValues(metrics.Label(group))
+	return func(_ context.Context, shards int, _ []string) { g.Set(float64(shards)) }
 }
 
 var (
@@ -108,6 +118,7 @@ func (h *Hook) Describe(descs chan<- *prometheus.Desc) {
 	for _, c := range h.counts.all() {
 		c.Describe(descs)
 	}
+	h.beyond.Describe(descs)
 }
 
 // Collect implements [prometheus.Collector]. It is safe for concurrent use.
@@ -133,6 +144,7 @@ func (h *Hook) Collect(collected chan<- prometheus.Metric) {
 	for _, c := range h.counts.all() {
 		c.Collect(collected)
 	}
+	h.beyond.Collect(collected)
 	for election := range known {
 		h.counts.end(election)
 	}

@@ -36,15 +36,16 @@ func (s *Session) keep(beatParts func(Beat) error, onBeat func(Beat)) {
 	}()
 	var asked time.Time    // when a suspicion last had a heartbeat sent
 	heard := s.Proof.Now() // when the last heartbeat was sent
+	due := func() time.Duration {
+		return min(s.Proof.Lease.Heartbeat-s.Proof.SinceAnswered(), 2*s.Proof.Lease.Heartbeat-s.Proof.Now().Since(heard))
+	}
 	for {
 		if !s.Valid() {
 			s.life.cancel(s.Proof.Expiry())
 			return
 		}
-		now := s.Proof.Now()
-		due := min(s.Proof.Lease.Heartbeat-s.Proof.SinceAnswered(), 2*s.Proof.Lease.Heartbeat-now.Since(heard))
-		if due > 0 && s.life.pause(min(due, s.Proof.Left(), lease.ClockCheckEvery), &asked) {
-			if due > lease.ClockCheckEvery && s.life.ctx.Err() == nil {
+		if left := due(); left > 0 && s.life.pause(min(left, s.Proof.Left(), lease.ClockCheckEvery), &asked) {
+			if due() > 0 && s.life.ctx.Err() == nil { // otherwise a heartbeat follows
 				if err := s.lookForLoss(); err != nil {
 					s.life.cancel(err)
 					return

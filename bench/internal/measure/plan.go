@@ -43,8 +43,8 @@ func (p *Plan) SetQuick(quick bool) {
 		p.shards = []shardSize{{100, 3}}
 		return
 	}
-	p.quick, p.own, p.slow, p.slowest, p.restarts, p.rest, p.window = 21, 101, 9, 2, 3, 10, 4
-	p.elections, p.separate, p.fleet = []int{1, 10, 100, 1000, 10000}, []int{1, 10, 100}, []int{2, 20, 200}
+	p.quick, p.own, p.slow, p.slowest, p.restarts, p.rest, p.window = 11, 101, 5, 1, 3, 10, 4
+	p.elections, p.separate, p.fleet = []int{1, 100, 10000}, []int{1, 100}, []int{2, 200}
 	p.shards = []shardSize{{1000, 10}, {10000, 3}}
 }
 

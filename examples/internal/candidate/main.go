@@ -1,8 +1,8 @@
 // Command candidate is a process of the tests, which they kill:
 //
-//	candidate WORK DRIVER ID
+//	candidate WORK DRIVER ID LOAD
 //
-// WORK is warm, outbox, http, or one of lead, cron and gocron, which do ticks.
+// LOAD is how long a cache takes to load. WORK is warm, outbox, http, or one of lead, cron and gocron, which do ticks.
 package main
 
 import (
@@ -30,13 +30,13 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1], os.Args[2], os.Args[3]); err != nil && !errors.Is(err, context.Canceled) {
+	if err := run(ctx, os.Args[1], os.Args[2], os.Args[3], os.Args[4]); err != nil && !errors.Is(err, context.Canceled) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, work, driver, id string) error {
+func run(ctx context.Context, work, driver, id, load string) error {
 	pool, err := sql.Open(driver, os.Getenv("DATABASE_URL"))
 	if err != nil {
 		return err
@@ -50,7 +50,7 @@ func run(ctx context.Context, work, driver, id string) error {
 	}
 	switch work {
 	case "warm":
-		return warm(ctx, newElector)
+		return warm(ctx, load, newElector)
 	case "outbox":
 		e, err := newElector(nobody)
 		if err != nil {
@@ -110,9 +110,9 @@ type every time.Duration
 
 func (e every) Next(t time.Time) time.Time { return t.Truncate(time.Duration(e)).Add(time.Duration(e)) }
 
-// warm loads a cache for LOAD, and says when it has done its first useful work.
-func warm(ctx context.Context, newElector func(hooks.Hook) (*elector.Elector, error)) error {
-	load, err := time.ParseDuration(os.Getenv("LOAD"))
+// warm loads a cache for that long, and says when it has done its first useful work.
+func warm(ctx context.Context, takes string, newElector func(hooks.Hook) (*elector.Elector, error)) error {
+	load, err := time.ParseDuration(takes)
 	if err != nil {
 		return err
 	}

@@ -59,6 +59,7 @@ type settings interface {
 	// hosts returns the number of hosts, and how long the driver tries each: 0 means without limit.
 	hosts(context.Context) (n int, each time.Duration)
 	password() string
+	protocol() string              // the newest version that is asked for; "" or "3.0" where it is the driver's default
 	parameters() map[string]string // that are sent to the server as they are
 	connector(Purpose) driver.Connector
 }
@@ -157,6 +158,14 @@ func (t *Target) unusable(err error) error {
 }
 
 var sslModes = []string{"", "disable", "allow", "prefer", "require", "verify-ca", "verify-full"}
+
+// Protocol is the newest version of the wire protocol that the settings ask for, beyond 3.0; else "".
+func (t *Target) Protocol() string {
+	if asked := t.settings().protocol(); asked != "3.0" {
+		return asked
+	}
+	return ""
+}
 
 // readsWith reports whether the DSN can be read with another value of a setting.
 func (t *Target) readsWith(key, value string) bool {

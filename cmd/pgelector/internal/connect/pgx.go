@@ -57,3 +57,5 @@ func (s pgxSettings) connector(p Purpose) driver.Connector {
 	}
 	return stdlib.GetConnector(*c)
 }
+
+func (s pgxSettings) protocol() string { return s.MaxProtocolVersion }

@@ -100,3 +100,5 @@ func (s pqSettings) connector(p Purpose) driver.Connector {
 	connector, _ := pq.NewConnectorConfig(c) // whose error is always nil
 	return connector
 }
+
+func (s pqSettings) protocol() string { return string(s.MaxProtocolVersion) }

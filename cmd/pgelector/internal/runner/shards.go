@@ -78,7 +78,11 @@ func runShards(c Config) error {
 	defer stop()
 	opts := []shard.Option{shard.WithSession(session...), shard.WithMoves(c.Moves), shard.WithSticky(c.Sticky)}
 	if c.Most > 0 {
-		opts = append(opts, shard.WithMost(c.Most), shard.WithBeyond(s.onBeyond))
+		counted := s.served.counts.Beyond(c.Group)
+		opts = append(opts, shard.WithMost(c.Most), shard.WithBeyond(func(ctx context.Context, n int, unled []string) {
+			counted(ctx, n, unled)
+			s.onBeyond(n, unled)
+		}))
 	}
 	err = shard.Run(s.ctx, pool, c.Group, shard.Numbers(c.Shards), s.lead, opts...)
 	s.mu.Lock()
@@ -261,7 +265,7 @@ func (s *shards) serveShards(w http.ResponseWriter, _ *http.Request) {
 }
 
 // onBeyond says which shards no host may lead (--most).
-func (s *shards) onBeyond(_ context.Context, n int, unled []string) {
+func (s *shards) onBeyond(n int, unled []string) {
 	if n > 0 {
 		s.Log.Warn("the hosts may not lead all shards: start more, or raise --most", "shard", fmt.Sprint(unled[:min(len(unled), 20)]))
 	} else {
