@@ -78,10 +78,8 @@ var (
 	errMayHave   = errors.New("it was the first in the queue, and may get the lock")
 )
 
-// An offer is of the lock to one candidate.
+// An offer is of the lock to one candidate: see handover.Transfer.
 type offer interface {
-	// Release releases the lock to the candidate, as long as that is there. heir is who got it. Withdraw
-	// must follow.
 	Release(heartbeat time.Duration) (released bool, heir string)
 	Withdraw()
 }

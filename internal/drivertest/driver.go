@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 )
 
 // A Driver opens connections. A function that is nil succeeds at once, but for Exec and Query: without
@@ -25,7 +24,6 @@ type Driver struct {
 	Reset       func(context.Context) error // when the connection is taken from the pool again
 	Exec        func(ctx context.Context, statement string) (affected int64, err error)
 	Query       func(ctx context.Context, statement string, args []any) (Rows, error)
-	ClockShift  func() time.Duration // by how much the wall clock of the driver's process was set
 
 	mu    sync.Mutex
 	calls []string
@@ -91,18 +89,7 @@ func (d *Driver) Connect(ctx context.Context) (driver.Conn, error) {
 }
 
 // Driver is for database/sql.
-func (d *Driver) Driver() driver.Driver {
-	if d.ClockShift == nil {
-		return nil
-	}
-	return process{d}
-}
-
-// A process is what package lease asks for the clocks.
-type process struct{ d *Driver }
-
-func (p process) ClockShift() time.Duration      { return p.d.ClockShift() }
-func (process) Open(string) (driver.Conn, error) { return nil, errors.ErrUnsupported }
+func (d *Driver) Driver() driver.Driver { return nil }
 
 // A conn implements what both drivers do. Without SessionResetter and Validator database/sql closes the
 // connection of a transaction whose context has ended.

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -106,13 +107,14 @@ func TestADoubtedCommitIsTheReasonOfAnExpiry(t *testing.T) {
 
 // A busyClock calls what it is told to when it is read.
 type busyClock struct {
-	reads int
-	read  func()
+	reads atomic.Int32
+	read  atomic.Pointer[func()]
 }
 
 func (c *busyClock) ClockShift() time.Duration {
-	if c.reads++; c.read != nil {
-		c.read()
+	c.reads.Add(1)
+	if read := c.read.Load(); read != nil {
+		(*read)()
 	}
 	return 0
 }
@@ -123,16 +125,16 @@ func TestTheClocksAreNotLookedAtForAContextThatWasGivenUp(t *testing.T) {
 		clock := &busyClock{}
 		p := NewProof(Lease{Length: time.Hour}, ClockOf(clock))
 		valid, stop := p.While(t.Context(), pgerr.ErrLeaseExpired)
-		clock.read = stop
+		clock.read.Store(&stop)
 		time.Sleep(ClockCheckEvery)
 		synctest.Wait()
 		if valid.Err() == nil {
 			t.Fatal("nobody has looked")
 		}
-		clock.reads = 0
+		clock.reads.Store(0)
 		time.Sleep(time.Minute)
-		if clock.reads > 0 {
-			t.Errorf("the clocks were read %d times afterwards", clock.reads)
+		if clock.reads.Load() > 0 {
+			t.Errorf("the clocks were read %d times afterwards", clock.reads.Load())
 		}
 	})
 }

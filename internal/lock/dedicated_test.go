@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"strings"
 	"testing"
@@ -36,6 +37,16 @@ type attempter struct {
 	frozen  time.Duration // for how long the process stands still once Confirm is answered
 }
 
+// A process has clocks of its own.
+type process struct {
+	driver.Connector
+	a *attempter
+}
+
+func (p process) Driver() driver.Driver          { return p }
+func (p process) ClockShift() time.Duration      { return p.a.shift }
+func (process) Open(string) (driver.Conn, error) { return nil, errors.ErrUnsupported }
+
 // A refusing part lets no term begin.
 type refusing struct {
 	session.NoPart
@@ -55,7 +66,6 @@ func attempting(t *testing.T, test func(t *testing.T, a *attempter, s *session.S
 			"Unlock": {{true}}, "HoldsLock": {{true, int64(pid)}}, "EvictHolder": {{true}}, "TryAsDeputy": {{true, int64(pid)}},
 		}}
 		a.driver = drivertest.ByName(a.answers, a.errs)
-		a.driver.ClockShift = func() time.Duration { return a.shift }
 		answer := a.driver.Query
 		a.driver.Query = func(ctx context.Context, statement string, args []any) (drivertest.Rows, error) {
 			if drivertest.NameOf(statement) == "Confirm" {
@@ -63,7 +73,7 @@ func attempting(t *testing.T, test func(t *testing.T, a *attempter, s *session.S
 			}
 			return answer(ctx, statement, args)
 		}
-		pool := a.driver.Open()
+		pool := sql.OpenDB(process{a.driver, a})
 		defer pool.Close()
 		a.Dedicated = &Dedicated{Config: Config{Key: aKey, ReportHolder: func() bool { return false }, Retry: time.Second}, Source: session.NewSource(pool, session.Config{
 			Name: "web-1", Scope: session.SessionScope, Parts: parts, OnBeat: func(session.Beat) {},

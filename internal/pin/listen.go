@@ -220,8 +220,7 @@ func pgxOf(conn any) waiter {
 	return waiterBelow(v)
 }
 
-// waiterBelow returns the connection of pgx below that of its stdlib. A future version of pgx may lack a
-// method, or have one of another type: then it returns nil.
+// waiterBelow returns the connection of pgx below that of its stdlib, or nil if a version of pgx has other methods.
 func waiterBelow(v reflect.Value) waiter {
 	own, ok := resultOf(v.MethodByName("Conn"))
 	if !ok {
