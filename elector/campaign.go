@@ -32,8 +32,7 @@ type campaign struct {
 
 // run makes attempts until elected, refused, out of attempts or cancelled.
 func (c *campaign) run(ctx context.Context) (*Term, error) {
-	unsubscribe := c.subscribe()
-	defer unsubscribe()
+	defer c.subscribe()()
 	for {
 		c.awaitHealth(ctx)
 		r := c.attempt(ctx, false)

@@ -22,16 +22,15 @@ import (
 // A candidate is what an Elector, its campaigns and its terms share.
 type candidate struct {
 	config
-	pool      *sql.DB
-	election  string
-	announcer *announcer
-	monitor   *healthMonitor
-	closing   context.Context // done when the elector, or its session, is closed
-	terms     *gate.Gate      // attempts and terms: the session's, if there is one
-	sender    *wakeup.Sender  // the session's, if there is one
-	places    *promotion.Part // the session's, if there is one
-
-	validation *validate.Part // of the locks of its session
+	pool       *sql.DB
+	election   string
+	announcer  *announcer
+	monitor    *healthMonitor
+	closing    context.Context // done when the elector, or its session, is closed
+	terms      *gate.Gate      // attempts and terms: the session's, if there is one
+	sender     *wakeup.Sender  // the session's, if there is one
+	places     *promotion.Part // the session's, if there is one
+	validation *validate.Part  // of the locks of its session
 
 	source interface { // of the sessions that it leads on
 		InTransaction() bool   // whether the last server was used in transaction scope

@@ -210,9 +210,7 @@ func (c connection) Try(ctx context.Context, p db.TryLockParams) (db.TryLockRow,
 	return session.Ask(ctx, c.s, (*db.Queries).TryLock, p)
 }
 
-func (c connection) Holds(ctx context.Context, key int64) (bool, error) {
-	return Holds(ctx, c.s, key)
-}
+func (c connection) Holds(ctx context.Context, key int64) (bool, error) { return Holds(ctx, c.s, key) }
 
 func (connection) Transaction(string) (string, error) { return "", nil }
 
