@@ -61,7 +61,7 @@ func (s *server) beat(t *testing.T, d drivers, dsn, election string, leads bool)
 		c.Lease.Heartbeat = 100 * time.Millisecond // it tries more often
 	}
 	a := deputy.New(&lock.Dedicated{Source: session.NewSource(pool, c), Config: lock.Config{Election: election, Key: elector.KeyFromName(election),
-		Look: func() bool { return false }, Retry: retry, RetryInside: retry, Unblock: fenced.TerminateOverdue}}, deputy.Config{Sit: true, SitInside: true, Interval: 5 * time.Millisecond})
+		ReportHolder: func() bool { return false }, Retry: retry, RetryInside: retry, Unblock: fenced.TerminateOverdue}}, deputy.Config{Sit: true, SitInside: true, Interval: 5 * time.Millisecond})
 	ctx, stop := context.WithCancel(context.Background())
 	first, ended := make(chan lock.Attempt, 1), make(chan struct{})
 	go func() {

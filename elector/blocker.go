@@ -38,7 +38,7 @@ func (c *campaign) awaitHealth(ctx context.Context) {
 		select {
 		case <-c.monitor.recovered():
 		case <-time.After(backoff.Jitter(c.retryEvery())):
-			c.look(ctx)
+			c.findLeader(ctx)
 		case <-ctx.Done():
 			return
 		}

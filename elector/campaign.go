@@ -11,7 +11,6 @@ import (
 	"github.com/pgelector/pgelector/internal/gate"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/pgerr"
-	"github.com/pgelector/pgelector/internal/wakeup"
 )
 
 // A campaign makes attempts until one is granted. What it counts ends with it.
@@ -33,8 +32,7 @@ type campaign struct {
 
 // run makes attempts until elected, refused, out of attempts or cancelled.
 func (c *campaign) run(ctx context.Context) (*Term, error) {
-	unsubscribe := c.subscribe()
-	defer unsubscribe()
+	defer c.subscribe()()
 	for {
 		c.awaitHealth(ctx)
 		r := c.attempt(ctx, false)
@@ -43,14 +41,6 @@ func (c *campaign) run(ctx context.Context) (*Term, error) {
 		}
 		sleep(ctx, r.pause, c.wakeUps)
 	}
-}
-
-// subscribe receives what concerns the campaign.
-func (c *campaign) subscribe() (unsubscribe func()) {
-	c.wakeUps = wakeup.New()
-	return c.candidate.subscribe(c.wakeUps.Wake, func(what event, id string) bool {
-		return what == eventFree || what == eventLed && c.announcer.seesLeader() || what == eventSuccessor && id == c.candidateID
-	})
 }
 
 // A result is what an attempt means for the campaign.
@@ -160,10 +150,10 @@ func (c *campaign) elected(ctx context.Context, got lock.Attempt, event hooks.Ca
 	c.onTerm(t)
 	event.Outcome, event.WasUnhealthy = hooks.Granted, c.recovered()
 	a.post(a.campaign(ctx, event))
-	if l.Token() <= c.token {
-		c.report(ctx, hooks.Failure{Op: hooks.OpToken, Err: fmt.Errorf("%w: this term has %d, and an earlier one had %d", ErrTokenFell, l.Token(), c.token)})
+	if l.Token() <= c.past.token {
+		c.report(ctx, hooks.Failure{Op: hooks.OpToken, Err: fmt.Errorf("%w: this term has %d, and an earlier one had %d", ErrTokenFell, l.Token(), c.past.token)})
 	}
-	c.token = max(c.token, l.Token())
+	c.past.token = max(c.past.token, l.Token())
 	c.saw(ctx, lock.Holder{PID: l.Session.PID(), CandidateID: c.candidateID})
 	elected.Token, elected.At, elected.Campaigned, elected.Deadline = l.Token(), t.electedAt, t.electedAt.Sub(c.began), t.Deadline()
 	elected.InTransaction, elected.NotListening = l.Session.InTransaction(), c.source.ListensForLoss()

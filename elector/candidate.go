@@ -14,20 +14,23 @@ import (
 	"github.com/pgelector/pgelector/internal/holder"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/promotion"
+	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/validate"
 	"github.com/pgelector/pgelector/internal/wakeup"
 )
 
 // A candidate is what an Elector, its campaigns and its terms share.
 type candidate struct {
 	config
-	pool      *sql.DB
-	election  string
-	announcer *announcer
-	monitor   *healthMonitor
-	closing   context.Context // done when the elector, or its session, is closed
-	terms     *gate.Gate      // attempts and terms: the session's, if there is one
-	sender    *wakeup.Sender  // the session's, if there is one
-	places    *promotion.Part // the session's, if there is one
+	pool       *sql.DB
+	election   string
+	announcer  *announcer
+	monitor    *healthMonitor
+	closing    context.Context // done when the elector, or its session, is closed
+	terms      *gate.Gate      // attempts and terms: the session's, if there is one
+	sender     *wakeup.Sender  // the session's, if there is one
+	places     *promotion.Part // the session's, if there is one
+	validation *validate.Part  // of the locks of its session
 
 	source interface { // of the sessions that it leads on
 		InTransaction() bool   // whether the last server was used in transaction scope
@@ -39,7 +42,6 @@ type candidate struct {
 	lastRole lock.Standing
 	wakeUps  *wakeup.Calls // nil without a notifier
 	past     past          // who led before
-	token    int64         // the largest of its terms
 
 	last atomic.Pointer[leaderSeen] // for LastLeader
 }
@@ -56,14 +58,15 @@ func newCandidate(pool *sql.DB, election string, c config) *candidate {
 	return n
 }
 
-func (n *candidate) lockConfig() lock.Config {
-	return lock.Config{Election: n.election, Key: n.key, Look: n.announcer.seesLeader, Retry: n.retry, RetryInside: n.retryInside, TokenEpoch: n.tokenEpoch,
-		Pair: deputy.SeatKey(n.key), Unblock: fenced.TerminateOverdue}
-}
-
-func (n *candidate) deputyConfig() deputy.Config {
-	return deputy.Config{Sit: n.takeover != Poll, SitInside: n.sitsInside(), Wait: n.takeover == Wait, Interval: n.deputyInterval,
-		Offer: handover.OfferKey(n.candidateID, n.key), Succeed: handover.Succeed}
+// onOwnSessions makes attempts on sessions of their own. A leader on one takes a seat by the acquirer.
+func (e *Elector) onOwnSessions() (*lock.Dedicated, lock.Acquirer) {
+	own := &lock.Dedicated{
+		Config: lock.Config{Election: e.election, Key: e.key, ReportHolder: e.announcer.seesLeader, Retry: e.retry, RetryInside: e.retryInside, TokenEpoch: e.tokenEpoch,
+			Pair: deputy.SeatKey(e.key), Unblock: fenced.TerminateOverdue},
+		Source: session.NewSource(e.pool, e.sessions(e.pool, e.beat, e.hear, e.report, e.places, e.validation)),
+	}
+	return own, deputy.New(own, deputy.Config{Sit: e.takeover != Poll, SitInside: e.sitsInside(), Wait: e.takeover == Wait, Interval: e.deputyInterval,
+		Offer: handover.OfferKey(e.candidateID, e.key), Succeed: handover.Succeed})
 }
 
 // retryEvery is the retry interval in force.
@@ -88,8 +91,8 @@ func (n *candidate) report(ctx context.Context, f hooks.Failure) {
 	n.announcer.post(n.announcer.failure(ctx, f))
 }
 
-// look asks who leads, if a hook wants to know.
-func (n *candidate) look(ctx context.Context) {
+// findLeader asks who leads, if a hook wants to know.
+func (n *candidate) findLeader(ctx context.Context) {
 	if !n.announcer.seesLeader() {
 		return
 	}

@@ -11,10 +11,7 @@ import (
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
-	"github.com/pgelector/pgelector/internal/deputy"
-	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/session"
-	"github.com/pgelector/pgelector/internal/validate"
 )
 
 // An Elector is one candidate of one election. It runs one campaign and holds
@@ -24,8 +21,6 @@ type Elector struct {
 	close    context.CancelCauseFunc // ends closing
 	onClosed func()                  // removes it from its session; nil without one
 	term     atomic.Pointer[Term]    // the last one, if any, which may have ended
-
-	validation *validate.Part // of the locks of its session
 
 	mu         sync.Mutex
 	claimed    chan struct{}     // closed at the end of the one campaign or term; nil without one
@@ -55,9 +50,8 @@ func New(pool *sql.DB, election string, opts ...Option) (*Elector, error) {
 		return nil, err
 	}
 	e := newElector(context.Background(), pool, election, c)
-	source := session.NewSource(pool, e.sessions(pool, e.beat, e.hear, e.report, e.places, e.validation))
-	e.acquirer = deputy.New(&lock.Dedicated{Config: e.lockConfig(), Source: source}, e.deputyConfig())
-	e.source = source
+	own, acquirer := e.onOwnSessions()
+	e.acquirer, e.source = acquirer, own.Source
 	return e, nil
 }
 
@@ -102,7 +96,7 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, term *
 }
 
 func (e *Elector) run(caller, ctx context.Context, lead func(ctx context.Context, term *Term) error) error {
-	defer e.abandon()
+	defer e.releaseClaim()
 	lead = orHold(lead)
 	for {
 		term, err := e.newCampaign(false).run(ctx)
@@ -129,7 +123,7 @@ func (e *Elector) TryRun(ctx context.Context, lead func(ctx context.Context, ter
 		return false, err
 	}
 	defer release()
-	defer e.abandon()
+	defer e.releaseClaim()
 	if err := e.awaitFirstCheck(claimed); err != nil {
 		return false, err
 	}
@@ -225,7 +219,7 @@ func (e *Elector) Campaign(ctx context.Context) (*Term, error) {
 		term, err := e.newCampaign(true).run(claimed)
 		release()
 		if err != nil {
-			e.abandon()
+			e.releaseClaim()
 			return nil, err
 		}
 		if term.handOut() {
@@ -251,7 +245,7 @@ func (e *Elector) TryCampaign(ctx context.Context) (term *Term, elected bool, er
 	}
 	switch {
 	case term == nil:
-		e.abandon()
+		e.releaseClaim()
 		return nil, false, err
 	case !term.handOut():
 		return nil, false, fmt.Errorf("%w: the term has ended before it could begin: %w", ErrNotLeader, context.Cause(term.ctx))

@@ -34,9 +34,9 @@ func (e *Elector) unclaim() {
 	e.claimed = nil
 }
 
-// abandon is unclaim for a campaign that does not end with a term. No hook is called
+// releaseClaim is unclaim for a campaign that does not end with a term. No hook is called
 // after it.
-func (e *Elector) abandon() {
+func (e *Elector) releaseClaim() {
 	e.monitor.stop()
 	e.announcer.flush()
 	e.unclaim()

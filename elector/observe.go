@@ -113,7 +113,7 @@ func (e *Elector) Leader(ctx context.Context) (Leader, error) {
 		return Leader{}, fmt.Errorf("elector: ask who leads: %w", err)
 	}
 	if term, leading := e.Term(); leading && holder.PID != term.lock.Session.PID() { // the pool may have reached another server
-		promotion.LookAround(ctx, e.pool, e.lease.Length)
+		promotion.ProbeServer(ctx, e.pool, e.lease.Length)
 	}
 	if !held {
 		return Leader{}, noLeader(holder)

@@ -672,8 +672,8 @@ func (c *config) complete(election string) {
 // sitsInside reports whether the candidate becomes the deputy in transaction scope.
 func (c *config) sitsInside() bool { return c.takeoverChosen && c.takeover != Poll }
 
-// look is how often a shared session looks whether another has ended; 0 if it does not.
-func (c *config) look() time.Duration {
+// lookEvery is how often a shared session looks whether another has ended; 0 if it does not.
+func (c *config) lookEvery() time.Duration {
 	if c.takeover == Poll {
 		return 0
 	}

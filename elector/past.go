@@ -20,7 +20,8 @@ type past struct {
 		at     time.Time
 		reason hooks.Reason
 	}
-	ill atomic.Pointer[time.Time] // since when the candidate is unhealthy, as the hooks know; nil if it is not
+	token int64                     // the largest of its terms
+	ill   atomic.Pointer[time.Time] // since when the candidate is unhealthy, as the hooks know; nil if it is not
 }
 
 // tried notes that an attempt that began then has found the lock busy, if it has.

@@ -9,11 +9,9 @@ import (
 	"sync"
 
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/deputy"
 	"github.com/pgelector/pgelector/internal/gate"
 	"github.com/pgelector/pgelector/internal/handover"
 	"github.com/pgelector/pgelector/internal/inbox"
-	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/promotion"
 	"github.com/pgelector/pgelector/internal/session"
 	"github.com/pgelector/pgelector/internal/shared"
@@ -70,7 +68,7 @@ func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 	s.validation = validate.New(c.validateInterval, s.leadsOn, s.validated)
 	source := session.NewSource(pool, c.sessions(pool, s.beat, s.hear, s.report, s.places, s.validation))
 	offer := func(key int64) int64 { return handover.OfferKey(c.candidateID, key) }
-	s.shared, s.source = shared.New(ctx, source, c.retry, c.look(), c.tokenEpoch, offer), source
+	s.shared, s.source = shared.New(ctx, source, c.retry, c.lookEvery(), c.tokenEpoch, offer), source
 	s.close = sync.OnceFunc(func() {
 		cancel(ErrStopped)
 		go func() {
@@ -115,8 +113,7 @@ func (s *Session) Elector(election string, opts ...ElectionOption) (*Elector, er
 	}
 	e := newElector(s.ctx, s.pool, election, c)
 	e.places = s.places
-	own := &lock.Dedicated{Config: e.lockConfig(), Source: session.NewSource(s.pool, e.sessions(s.pool, e.beat, e.hear, e.report, e.places, e.validation))}
-	_ = deputy.New(own, e.deputyConfig()) // by which a leader on a session of its own takes a seat
+	own, _ := e.onOwnSessions()
 	e.acquirer = s.shared.Acquirer(own, handover.Succeed)
 	e.source, e.validation = s.source, s.validation // in session scope
 	e.terms, e.sender, e.onClosed = s.terms, s.sender, func() { s.remove(e) }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/gate"
-	"github.com/pgelector/pgelector/internal/handover"
 	"github.com/pgelector/pgelector/internal/lock"
 )
 
@@ -28,7 +27,7 @@ type Term struct {
 
 	mu     sync.Mutex              // makes the first ending the only one
 	cancel context.CancelCauseFunc // called by endFor alone
-	offer  *handover.Transfer      // of the lock to one candidate; nil if there is none
+	offer  offer                   // of the lock to one candidate; nil if there is none
 
 	requested sync.Mutex  // held while a request is answered
 	releasing atomic.Bool // all work and hooks have returned
@@ -188,7 +187,7 @@ func (t *Term) end(reason hooks.Reason, cause error) bool { return t.endFor(nil,
 
 // endFor is end with an offer, which may be nil: then the lock goes to whoever gets it. A session that has ended has ended
 // the term, also if that was not noticed yet.
-func (t *Term) endFor(offer *handover.Transfer, reason hooks.Reason, cause error) bool {
+func (t *Term) endFor(to offer, reason hooks.Reason, cause error) bool {
 	ended := t.lock.Session.EndIfExpired()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -199,7 +198,7 @@ func (t *Term) endFor(offer *handover.Transfer, reason hooks.Reason, cause error
 		t.cancel(&ending{reason: reasonOf(ended), err: ended})
 		return false
 	}
-	t.offer = offer
+	t.offer = to
 	t.cancel(&ending{reason: reason, err: cause})
 	return true
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
@@ -76,6 +77,12 @@ var (
 	errOvertaken = errors.New("it was the first in the queue, but no longer when the work returned")
 	errMayHave   = errors.New("it was the first in the queue, and may get the lock")
 )
+
+// An offer is of the lock to one candidate: see handover.Transfer.
+type offer interface {
+	Release(heartbeat time.Duration) (released bool, heir string)
+	Withdraw()
+}
 
 // transfer ends the term in favor of the successor once that is the first in the queue. Otherwise
 // it takes the offer back, and returns why; the term goes on, unless it has ended.

@@ -157,7 +157,7 @@ func (a *acquirer) tryOn(ctx context.Context, s *session.Session, once bool) (lo
 	case "standby":
 		err = pgerr.ErrServerReadOnly
 	}
-	if s.InTransaction() && err == nil && a.d.Look() {
+	if s.InTransaction() && err == nil && a.d.ReportHolder() {
 		r.Holder = holder.SeenBy(ctx, s, a.d.Key)
 	}
 	s.GiveBack()

@@ -104,7 +104,7 @@ func (a *acquirer) report(ctx context.Context, s *session.Session) (lock.Attempt
 	if !free {
 		r.Outcome = lock.Offered
 	}
-	if a.d.Look() {
+	if a.d.ReportHolder() {
 		r.Holder = holder.SeenBy(ctx, s, a.d.Key)
 	}
 	a.seat = s
@@ -123,7 +123,7 @@ func (a *acquirer) sitAnew(ctx context.Context, s *session.Session) (lock.Attemp
 		return lock.Attempt{}, err
 	}
 	r, err := a.tryOn(ctx, s, false)
-	if err == nil && a.d.Look() && a.seat != nil {
+	if err == nil && a.d.ReportHolder() && a.seat != nil {
 		r.Holder = holder.SeenBy(ctx, s, a.d.Key)
 	}
 	return r, err

@@ -10,6 +10,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"sync/atomic"
+	"time"
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
@@ -21,6 +22,12 @@ import (
 	"github.com/pgelector/pgelector/internal/pooled"
 	"github.com/pgelector/pgelector/internal/session"
 )
+
+// settings bound a fenced transaction by a lease.
+func settings(length time.Duration) string {
+	bound := fmt.Sprintf("%dms", length.Milliseconds())
+	return session.Encode([]session.Setting{{Name: "statement_timeout", Value: bound}, {Name: session.LeaseInside, Value: bound}, {Name: "transaction_timeout", Value: bound}})
+}
 
 // ErrGuardTaken is returned when the session of the term holds its lock, and another one that of a next
 // leader.
@@ -77,7 +84,7 @@ func Fence(ctx context.Context, l *lock.Lock, tx *Tx, places Places) error {
 	}
 	high, low := lockkey.Halves(l.Key())
 	term := db.EnterTermParams{
-		GuardHigh: high, GuardLow: low, Key: l.Key(), Pid: l.Session.PID(), Name: name, Transaction: l.Transaction(), Settings: session.FenceSettings(l.Session.Proof.Lease),
+		GuardHigh: high, GuardLow: low, Key: l.Key(), Pid: l.Session.PID(), Name: name, Transaction: l.Transaction(), Settings: settings(l.Session.Proof.Lease.Length),
 	}
 	row, err := backoff.Await(ctx, func(ctx context.Context) (db.EnterTermRow, error) { return db.New(tx.Tx).EnterTerm(ctx, term) })
 	if err != nil {

@@ -2,7 +2,9 @@ package lease
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pgelector/pgelector/internal/pgerr"
@@ -101,4 +103,38 @@ func TestADoubtedCommitIsTheReasonOfAnExpiry(t *testing.T) {
 	if err := p.Expiry(); err.Error() != want || !errors.Is(err, away) || !errors.Is(err, pgerr.ErrLeaseExpired) {
 		t.Errorf("got %q, want %q", err, want)
 	}
+}
+
+// A busyClock calls what it is told to when it is read.
+type busyClock struct {
+	reads atomic.Int32
+	read  atomic.Pointer[func()]
+}
+
+func (c *busyClock) ClockShift() time.Duration {
+	c.reads.Add(1)
+	if read := c.read.Load(); read != nil {
+		(*read)()
+	}
+	return 0
+}
+
+// The context may be given up just while its timer looks at the clocks.
+func TestTheClocksAreNotLookedAtForAContextThatWasGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := &busyClock{}
+		p := NewProof(Lease{Length: time.Hour}, ClockOf(clock))
+		valid, stop := p.While(t.Context(), pgerr.ErrLeaseExpired)
+		clock.read.Store(&stop)
+		time.Sleep(ClockCheckEvery)
+		synctest.Wait()
+		if valid.Err() == nil {
+			t.Fatal("nobody has looked")
+		}
+		clock.reads.Store(0)
+		time.Sleep(time.Minute)
+		if clock.reads.Load() > 0 {
+			t.Errorf("the clocks were read %d times afterwards", clock.reads.Load())
+		}
+	})
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
-	"strings"
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/lockkey"
@@ -45,10 +44,11 @@ func Verify(ctx context.Context, s *session.Session, key, epoch int64) (row db.C
 	if err == nil {
 		err = s.CheckPID(row.Pid)
 	}
+	seen := row.Transaction
 	if err == nil {
-		err = checkServer(s, row.Transaction)
+		row.Transaction, err = ownerOf(s).Transaction(seen)
 	}
-	if err == nil && !row.Held && row.Transaction != "" {
+	if err == nil && !row.Held && seen != "" {
 		err = errSharedBackend
 	}
 	if err == nil {
@@ -58,16 +58,6 @@ func Verify(ctx context.Context, s *session.Session, key, epoch int64) (row db.C
 		timeline, row.Token, err = TokenOf(row.Token, epoch, row.Epoch)
 	}
 	return row, timeline, err
-}
-
-// checkServer returns an error unless a connection beside the session, which has named the session's
-// transaction, has reached its server. In a failover one pool may lead to two, on which two backends may
-// have one process id.
-func checkServer(s *session.Session, transaction string) error {
-	if started, _ := s.Backend.Mark(); s.InTransaction() && !strings.HasSuffix(transaction, " "+started) {
-		return ErrTwoServers
-	}
-	return nil
 }
 
 // A token has the sum of timeline and epoch in its upper 16 bits, one of which is the sign.

@@ -55,7 +55,7 @@ func (d *Dedicated) OnChecked(ctx context.Context, try func() (Attempt, error)) 
 
 // Ask sends the statement of an attempt; p has what its parts ask besides.
 func (d *Dedicated) Ask(ctx context.Context, s *session.Session, p db.TryLockParams) (db.TryLockRow, error) {
-	p.Key, p.Settings, p.Look = d.Key, d.Source.SettingsFor(d.Key), d.Look()
+	p.Key, p.Settings, p.Look = d.Key, d.Source.SettingsFor(d.Key), d.ReportHolder()
 	row, err := ownerOf(s).Try(ctx, p)
 	if err != nil {
 		return row, err
@@ -91,11 +91,7 @@ func (d *Dedicated) Confirm(ctx context.Context, s *session.Session, granted boo
 		d.OnGrant(s)
 	}
 	d.Source.Start(s)
-	l := newLock(d.Key, s, row.Token)
-	if s.InTransaction() {
-		l.transaction = row.Transaction
-	}
-	return Attempt{Outcome: Granted, Lock: l}, nil
+	return Attempt{Outcome: Granted, Lock: newLock(d.Key, s, row.Token, row.Transaction)}, nil
 }
 
 // RetryEvery is the time between two attempts.

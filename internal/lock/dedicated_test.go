@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"strings"
 	"testing"
@@ -32,7 +33,19 @@ type attempter struct {
 	answers map[string]drivertest.Rows // by the name of the statement; one row, or none
 	errs    map[string]error
 	reports []error
+	shift   time.Duration // of the clocks
+	frozen  time.Duration // for how long the process stands still once Confirm is answered
 }
+
+// A process has clocks of its own.
+type process struct {
+	driver.Connector
+	a *attempter
+}
+
+func (p process) Driver() driver.Driver          { return p }
+func (p process) ClockShift() time.Duration      { return p.a.shift }
+func (process) Open(string) (driver.Conn, error) { return nil, errors.ErrUnsupported }
 
 // A refusing part lets no term begin.
 type refusing struct {
@@ -53,9 +66,16 @@ func attempting(t *testing.T, test func(t *testing.T, a *attempter, s *session.S
 			"Unlock": {{true}}, "HoldsLock": {{true, int64(pid)}}, "EvictHolder": {{true}}, "TryAsDeputy": {{true, int64(pid)}},
 		}}
 		a.driver = drivertest.ByName(a.answers, a.errs)
-		pool := a.driver.Open()
+		answer := a.driver.Query
+		a.driver.Query = func(ctx context.Context, statement string, args []any) (drivertest.Rows, error) {
+			if drivertest.NameOf(statement) == "Confirm" {
+				a.shift += a.frozen
+			}
+			return answer(ctx, statement, args)
+		}
+		pool := sql.OpenDB(process{a.driver, a})
 		defer pool.Close()
-		a.Dedicated = &Dedicated{Config: Config{Key: aKey, Look: func() bool { return false }, Retry: time.Second}, Source: session.NewSource(pool, session.Config{
+		a.Dedicated = &Dedicated{Config: Config{Key: aKey, ReportHolder: func() bool { return false }, Retry: time.Second}, Source: session.NewSource(pool, session.Config{
 			Name: "web-1", Scope: session.SessionScope, Parts: parts, OnBeat: func(session.Beat) {},
 			Lease:  lease.Lease{Length: 10 * time.Second, Heartbeat: 2 * time.Second, Drain: 2 * time.Second},
 			Report: func(_ context.Context, _ session.Task, err error) { a.reports = append(a.reports, err) },
@@ -320,6 +340,68 @@ func TestTheOwnerOfASessionThatIsClosedHasLostNothing(t *testing.T) {
 			l.Session.EndTerms(c.why)
 			if l.Lost() != c.lost {
 				t.Errorf("%v: lost %t", c.why, l.Lost())
+			}
+		})
+	}
+}
+
+// A scripted owner holds the lock by a transaction, as its fields say.
+type scripted struct {
+	session.Owner
+	connection
+	name string
+	err  error
+}
+
+func (o scripted) Transaction(string) (string, error)         { return o.name, o.err }
+func (o scripted) Holds(context.Context, int64) (bool, error) { return o.err == nil, o.err }
+
+func TestTheOwnerOfTheLocksSaysByWhichTransactionTheyAreHeld(t *testing.T) {
+	for name, c := range map[string]struct {
+		owner scripted
+		want  error
+	}{
+		"its own":           {owner: scripted{name: "3/4 170"}},
+		"on another server": {owner: scripted{err: ErrTwoServers}, want: ErrTwoServers},
+	} {
+		t.Run(name, func(t *testing.T) {
+			attempting(t, func(t *testing.T, a *attempter, s *session.Session) {
+				c.owner.Owner, c.owner.connection = s.Owner(), connection{s}
+				s.SetOwner(c.owner)
+				a.answers["Confirm"] = drivertest.Rows{{true, int64(pid), int64(aToken), "0", false, "3/4 170"}}
+				got, err := a.Confirm(t.Context(), s, true)
+				if c.want != nil {
+					if !errors.Is(err, c.want) || got.Lock != nil {
+						t.Errorf("got %+v, %v", got, err)
+					}
+					ended(t, s, c.want)
+					return
+				}
+				if err != nil || got.Lock.Transaction() != c.owner.name {
+					t.Fatalf("got %+v, %v", got, err)
+				}
+				if held, err := got.Lock.Holds(t.Context()); !held || err != nil {
+					t.Errorf("held %t: %v", held, err)
+				}
+				got.Lock.WorkReturned()
+				got.Lock.Discard()
+			})
+		})
+	}
+}
+
+// Another may lead by then.
+func TestALockThatIsConfirmedTooLateElectsNobody(t *testing.T) {
+	for frozen, elected := range map[time.Duration]bool{6 * time.Second: true, 7 * time.Second: false} {
+		attempting(t, func(t *testing.T, a *attempter, s *session.Session) {
+			a.frozen = frozen
+			got, err := a.Confirm(t.Context(), s, true)
+			if (err == nil) != elected || err != nil && !errors.Is(err, pgerr.ErrNoAnswer) {
+				t.Errorf("after %v: got %+v, %v", frozen, got, err)
+			}
+			if got.Lock != nil {
+				got.Lock.WorkReturned()
+				got.Lock.Discard()
 			}
 		})
 	}

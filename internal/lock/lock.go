@@ -41,13 +41,13 @@ type Lock struct {
 	released    atomic.Bool   // or about to be
 }
 
-func newLock(key int64, s *session.Session, token int64) *Lock {
-	return &Lock{Session: s, key: key, token: token, release: s.Hold()}
+func newLock(key int64, s *session.Session, token int64, transaction string) *Lock {
+	return &Lock{Session: s, key: key, token: token, transaction: transaction, release: s.Hold()}
 }
 
 // NewShared is a lock that was granted and confirmed on a session that is for others, too.
 func NewShared(key int64, s *session.Session, token int64, others Releaser) *Lock {
-	l := newLock(key, s, token)
+	l := newLock(key, s, token, "")
 	l.others = others
 	return l
 }
@@ -80,7 +80,7 @@ func (l *Lock) Verify(ctx context.Context) error {
 		return nil
 	case err == nil && l.released.Load(): // before the question reached the server
 		return pgerr.ErrNotLeader
-	case err != nil && ctx.Err() != nil, pgerr.State(err) == "57014" && !l.Session.InTransaction():
+	case err != nil && ctx.Err() != nil, pgerr.State(err) == "57014" && l.Session.Context().Err() == nil:
 		return err
 	case err == nil:
 		err = fmt.Errorf("backend %d does not hold the lock", l.Session.PID())
@@ -92,15 +92,9 @@ func (l *Lock) Verify(ctx context.Context) error {
 func (l *Lock) Releasing() { l.released.Store(true) }
 
 // Holds asks whether the session holds the lock.
-func (l *Lock) Holds(ctx context.Context) (bool, error) {
-	if l.Session.InTransaction() { // which has the lock as long as it goes on
-		err := l.Session.Stay(ctx)
-		return err == nil, err
-	}
-	return Holds(ctx, l.Session, l.key)
-}
+func (l *Lock) Holds(ctx context.Context) (bool, error) { return ownerOf(l.Session).Holds(ctx, l.key) }
 
-// Holds asks whether the session holds the lock. It is an error if another backend answers.
+// Holds asks whether a session in session scope holds the lock. It is an error if another backend answers.
 func Holds(ctx context.Context, s *session.Session, key int64) (bool, error) {
 	row, err := session.Ask(ctx, s, (*db.Queries).HoldsLock, db.HoldsLockParams{Pid: s.PID(), Key: key})
 	if err == nil {
@@ -174,12 +168,9 @@ func Unlock(s *session.Session, key int64, call func(context.Context, *db.Querie
 	return nil
 }
 
-// moved returns an error if the session was moved away from a lock that it has not
-// found.
+// moved returns an error if the session was moved away from a lock that it has not found. In transaction
+// scope a lock that is gone is an error of the call.
 func moved(s *session.Session, key int64) error {
-	if s.InTransaction() {
-		return nil
-	}
 	held, err := Holds(context.Background(), s, key)
 	if err == nil && held { // it is back
 		return pgerr.ErrSessionPooled
@@ -192,6 +183,13 @@ func moved(s *session.Session, key int64) error {
 type Owner interface {
 	// Try makes an attempt.
 	Try(ctx context.Context, p db.TryLockParams) (db.TryLockRow, error)
+
+	// Holds asks whether the session holds the lock.
+	Holds(ctx context.Context, key int64) (bool, error)
+
+	// Transaction names the transaction that holds the lock, which another connection may have seen so;
+	// "" in session scope.
+	Transaction(seen string) (name string, err error)
 
 	// Unlock releases the lock. It reports whether the session held it.
 	Unlock(ctx context.Context, q *db.Queries, key int64) (held bool, err error)
@@ -211,6 +209,10 @@ type connection struct{ s *session.Session }
 func (c connection) Try(ctx context.Context, p db.TryLockParams) (db.TryLockRow, error) {
 	return session.Ask(ctx, c.s, (*db.Queries).TryLock, p)
 }
+
+func (c connection) Holds(ctx context.Context, key int64) (bool, error) { return Holds(ctx, c.s, key) }
+
+func (connection) Transaction(string) (string, error) { return "", nil }
 
 func (connection) Unlock(ctx context.Context, q *db.Queries, key int64) (held bool, err error) {
 	return q.Unlock(ctx, key)

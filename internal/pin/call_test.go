@@ -406,3 +406,17 @@ func TestAPingThatFailsLeavesTheConnectionOpen(t *testing.T) {
 		})
 	}
 }
+
+func TestAfterATransactionThatCouldNotBeginStatementsAreOutsideOne(t *testing.T) {
+	errRefused := errors.New("refused")
+	d := &drivertest.Driver{Exec: executes, Query: pings(), Beginning: func(context.Context, driver.TxOptions) error { return errRefused }}
+	pinned(t, d, func(t *testing.T, c *pin.Conn) {
+		if err := within(t, c, func(ctx context.Context, _ *db.Queries) error { return c.Begin(ctx) }); !errors.Is(err, errRefused) || c.InTx() {
+			t.Errorf("in a transaction: %t: %v", c.InTx(), err)
+		}
+		if err := within(t, c, ping); err != nil {
+			t.Error(err)
+		}
+		c.GiveBack()
+	})
+}

@@ -217,6 +217,11 @@ func pgxOf(conn any) waiter {
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Type().Elem().PkgPath() != pgxStdlib {
 		return nil
 	}
+	return waiterBelow(v)
+}
+
+// waiterBelow returns the connection of pgx below that of its stdlib, or nil if a version of pgx has other methods.
+func waiterBelow(v reflect.Value) waiter {
 	own, ok := resultOf(v.MethodByName("Conn"))
 	if !ok {
 		return nil

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"net"
+	"reflect"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -187,15 +188,16 @@ func TestWhatTheServerSaysAtTheEndOfAnIdleConnectionOfPgxIsReadAtOnce(t *testing
 
 var errTooSoon = errors.New("a deadline of the network")
 
-// A hastyConn ends a read by a deadline of its own.
+// A hastyConn ends a read by an error of its own.
 type hastyConn struct {
 	net.Conn
 	hasty *atomic.Bool
+	err   error
 }
 
 func (c hastyConn) Read(into []byte) (int, error) {
 	if c.hasty.Load() {
-		return 0, tooSoon{}
+		return 0, c.err
 	}
 	return c.Conn.Read(into)
 }
@@ -223,7 +225,7 @@ func (c timelessConn) SetReadDeadline(at time.Time) error {
 func TestAConnectionOfPgxWithoutDeadlinesThatCanBeSetIsNotWaitedOn(t *testing.T) {
 	var now atomic.Bool
 	for name, wrapping := range map[string]func(net.Conn) net.Conn{
-		"it has its own":       func(c net.Conn) net.Conn { return hastyConn{c, &now} },
+		"it has its own":       func(c net.Conn) net.Conn { return hastyConn{c, &now, tooSoon{}} },
 		"it knows none":        func(c net.Conn) net.Conn { return timelessConn{c, &now} },
 		"it has what it needs": func(c net.Conn) net.Conn { return c },
 	} {
@@ -248,5 +250,89 @@ func TestOnlyAWholeConnectionOfPgxIsTakenForOne(t *testing.T) {
 		if w := pgxOf(conn); w != nil {
 			t.Errorf("%s: got %v", name, w)
 		}
+	}
+}
+
+// An error of the network is how the connection was lost, but for the end of a deadline.
+func TestAConnectionOfPgxThatBreaksInATrialIsNotSaidToBeDeaf(t *testing.T) {
+	var now atomic.Bool
+	reset := &net.OpError{Op: "read", Err: errors.New("connection reset")}
+	talking(t, &talk{wrapping: func(c net.Conn) net.Conn { return hastyConn{c, &now, reset} }}, func(t *testing.T, c *Conn) {
+		now.Store(true)
+		if deaf, err := c.TryListening(t.Context()); deaf != nil || !errors.Is(err, reset) {
+			t.Errorf("deaf: %v, %v", deaf, err)
+		}
+		c.Discard(true, true)
+	})
+}
+
+// What likePgx embeds is as pgx has it.
+type (
+	likeStdlib[C any] struct{ conn *C }
+	likePgx           struct{}
+	likePgConn        struct{}
+)
+
+func (s likeStdlib[C]) Conn() *C                                  { return s.conn }
+func (likePgx) PgConn() *likePgConn                               { return &likePgConn{} }
+func (likePgx) WaitForNotification(context.Context) (*int, error) { return nil, nil }
+func (*likePgConn) Conn() net.Conn                                { return nil }
+
+type (
+	noWire        struct{ likePgx }
+	noWait        struct{}
+	noArgument    struct{ likePgx }
+	otherArgument struct{ likePgx }
+	noResult      struct{ likePgx }
+	otherResult   struct{ likePgx }
+)
+
+func (noWire) PgConn() *int                                        { return new(int) }
+func (noWait) PgConn() *likePgConn                                 { return &likePgConn{} }
+func (noArgument) WaitForNotification() (*int, error)              { return nil, nil }
+func (otherArgument) WaitForNotification(int) (*int, error)        { return nil, nil }
+func (noResult) WaitForNotification(context.Context) error         { return nil }
+func (otherResult) WaitForNotification(context.Context) (int, int) { return 0, 0 }
+
+func TestAConnectionOfPgxWithOtherMethodsIsNotWaitedOn(t *testing.T) {
+	if waiterBelow(reflect.ValueOf(&likeStdlib[likePgx]{&likePgx{}})) == nil {
+		t.Error("the one with all methods is not waited on")
+	}
+	for name, conn := range map[string]any{
+		"it has no connection":          &likeStdlib[likePgx]{},
+		"its connection is no net.Conn": &likeStdlib[noWire]{&noWire{}},
+		"it cannot be waited on":        &likeStdlib[noWait]{&noWait{}},
+		"its wait has no context":       &likeStdlib[noArgument]{&noArgument{}},
+		"its wait has another argument": &likeStdlib[otherArgument]{&otherArgument{}},
+		"its wait returns one value":    &likeStdlib[noResult]{&noResult{}},
+		"its wait returns no error":     &likeStdlib[otherResult]{&otherResult{}},
+	} {
+		if w := waiterBelow(reflect.ValueOf(conn)); w != nil {
+			t.Errorf("%s: got %v", name, w)
+		}
+	}
+	if w := pgxOf(&likeStdlib[likePgx]{&likePgx{}}); w != nil {
+		t.Errorf("of another package: got %v", w)
+	}
+}
+
+// One who wants the slot later does not make the one who waits for quiet wait for ever.
+func TestItIsQuietWhenTheLastOneHasLeftTheSlot(t *testing.T) {
+	var e ear
+	first := e.interrupt()
+	_, quiet := e.begin(t.Context())
+	second := e.interrupt()
+	for _, done := range []func(){first, second} {
+		select {
+		case <-quiet:
+			t.Fatal("it is quiet while somebody wants the slot")
+		default:
+		}
+		done()
+	}
+	select {
+	case <-quiet:
+	default:
+		t.Error("it does not become quiet")
 	}
 }

@@ -180,9 +180,9 @@ func (p *Part) lookAround(from *session.Source, s *session.Session) {
 	})
 }
 
-// LookAround asks which server the pool reaches, and has the sessions of the pool compare theirs with
+// ProbeServer asks which server the pool reaches, and has the sessions of the pool compare theirs with
 // it. It waits until ctx ends, and no longer than timeout.
-func LookAround(ctx context.Context, pool *sql.DB, timeout time.Duration) {
+func ProbeServer(ctx context.Context, pool *sql.DB, timeout time.Duration) {
 	row, err := session.Ask0(ctx, pooled.Looking(pool, timeout), (*db.Queries).Identify)
 	if err != nil {
 		return

@@ -2,7 +2,6 @@ package session
 
 import (
 	"encoding/json"
-	"fmt"
 	"math"
 	"strconv"
 	"time"
@@ -56,16 +55,6 @@ func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(),
 
 // KeySetting tells the statements of a transaction the key of the lock.
 func KeySetting(key int64) Setting { return Setting{"pgelector.key", strconv.FormatInt(key, 10)} }
-
-// FenceSettings are the settings that bound a fenced transaction.
-func FenceSettings(l lease.Lease) string {
-	bound := fmt.Sprintf("%dms", l.Length.Milliseconds())
-	return Encode([]Setting{
-		{"statement_timeout", bound},
-		{LeaseInside, bound},
-		{"transaction_timeout", bound},
-	})
-}
 
 // Encode writes a parameter as JSON text: the one form that both drivers and sqlc pass on
 // as it is.

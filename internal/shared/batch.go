@@ -188,7 +188,7 @@ func (w *worker) connect() error {
 func (w *worker) reject(others []*request, offers map[int64]bool, err error) {
 	var looking []int64
 	for _, r := range others {
-		if err == nil && r.Look() {
+		if err == nil && r.ReportHolder() {
 			looking = append(looking, r.Key)
 		}
 	}

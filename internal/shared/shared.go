@@ -87,7 +87,7 @@ func (h *sharing) Acquire(ctx context.Context, t lock.Try) lock.Attempt {
 		case <-t.Woken.Woken():
 			t.Woken.Spend()
 			woken = true
-			h.again = h.shared.hurry(r) // if that comes too late, the next one hurries
+			h.again = h.shared.serveNow(r) // if that comes too late, the next one hurries
 		case <-ctx.Done(): // the worker sees that too, and gives back what it may have been granted
 			return lock.Attempt{Err: context.Cause(ctx)}
 		}
@@ -200,8 +200,8 @@ func (s *Shared) add(r *request) error {
 	return nil
 }
 
-// hurry has a request served now, unless it is being served already.
-func (s *Shared) hurry(r *request) (inTime bool) {
+// serveNow has a request served now, unless it is being served already.
+func (s *Shared) serveNow(r *request) (inTime bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if inTime = slices.Contains(s.requests, r); inTime {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strings"
 	"sync"
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
@@ -207,6 +209,22 @@ func (t *Transaction) TryAgain(ctx context.Context, _ int64) (row db.TryAsDeputy
 		err = ErrOver
 	}
 	return db.TryAsDeputyRow{Granted: rows == 2, Pid: t.s.PID()}, err
+}
+
+// Holds reports whether the transaction goes on, which has the lock as long as it does.
+func (t *Transaction) Holds(ctx context.Context, _ int64) (bool, error) {
+	err := t.Stay(ctx)
+	return err == nil, err
+}
+
+// Transaction returns the name of the transaction that holds the lock, which another connection has seen.
+// It is an error if that has reached another server, on which another backend may have the same process
+// id: in a failover one pool may lead to two.
+func (t *Transaction) Transaction(seen string) (string, error) {
+	if started, _ := t.s.Backend.Mark(); !strings.HasSuffix(seen, " "+started) {
+		return "", lock.ErrTwoServers
+	}
+	return seen, nil
 }
 
 // Unlock commits the transaction, and so releases all its locks.

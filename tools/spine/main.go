@@ -45,6 +45,10 @@ func run(root string) error {
 	}
 	var found findings
 	lines, code := 0, 0
+	folders := map[string]int{} // of the spine, and how many of its files are in each
+	for _, path := range spine {
+		folders[filepath.ToSlash(filepath.Dir(nameOf(root, path)))]++
+	}
 	for _, path := range spine {
 		file, err := read(path)
 		if err != nil {
@@ -52,11 +56,12 @@ func run(root string) error {
 		}
 		lines, code = lines+file.lines, code+file.code
 		found.words(file, plan)
+		found.imports(file, folders)
 	}
 	found.bound("lines of code in the spine", code, plan.bounds["code"])
 	found.bound("lines in the spine", lines, plan.bounds["lines"])
 	found.bound("files in the spine", len(spine), plan.bounds["files"])
-	methods, folders := map[string]int{}, map[string][2]int{} // folders: files and lines that are not of the spine
+	methods, beside := map[string]int{}, map[string][2]int{} // beside: files and lines that are not of the spine, by folder
 	for _, path := range core {
 		file, err := read(path)
 		if err != nil {
@@ -65,8 +70,8 @@ func run(root string) error {
 		if !plan.long[file.name(root)] {
 			found.bound("lines in "+file.name(root), file.lines, plan.bounds["file"])
 		}
-		if n := folders[filepath.Dir(file.name(root))]; !slices.Contains(spine, path) {
-			folders[filepath.Dir(file.name(root))] = [2]int{n[0] + 1, n[1] + file.lines}
+		if n := beside[filepath.Dir(file.name(root))]; !slices.Contains(spine, path) {
+			beside[filepath.Dir(file.name(root))] = [2]int{n[0] + 1, n[1] + file.lines}
 		}
 		for name, n := range file.fields {
 			if !plan.options[name] {
@@ -81,8 +86,8 @@ func run(root string) error {
 		found.bound("methods of "+name, n, plan.bounds["methods"])
 	}
 	fmt.Printf("the path: %d files, %d lines, %d of them code\n", len(spine), lines, code)
-	for _, folder := range slices.Sorted(maps.Keys(folders)) {
-		if n := folders[folder]; n[0] > 0 {
+	for _, folder := range slices.Sorted(maps.Keys(beside)) {
+		if n := beside[folder]; n[0] > 0 {
 			fmt.Printf("%s: %d files, %d lines beside the path\n", folder, n[0], n[1])
 		}
 	}
@@ -108,6 +113,15 @@ func (f *findings) words(file *source, plan *plan) {
 	}
 }
 
+// imports finds the packages below internal/ that a file imports and that have no file of the spine.
+func (f *findings) imports(file *source, folders map[string]int) {
+	for _, path := range file.imports {
+		if at := strings.Index(path, "internal/"); at >= 0 && folders[path[at:]] == 0 {
+			*f = append(*f, fmt.Sprintf("spine: %s imports the part %s", file.base(), path[at:]))
+		}
+	}
+}
+
 func (f findings) errors() (all []error) {
 	for _, text := range slices.Compact(f) {
 		all = append(all, errors.New(text))
@@ -119,6 +133,7 @@ func (f findings) errors() (all []error) {
 type source struct {
 	path        string
 	lines, code int
+	imports     []string
 	texts       map[string]string // comments and declared names, by their places
 	fields      map[string]int    // of structs, by "package.Type"
 	methods     map[string]int
@@ -150,6 +165,9 @@ func read(path string) (*source, error) {
 	}
 	for _, group := range file.Comments {
 		s.texts[at(group.Pos())] = group.Text()
+	}
+	for _, spec := range file.Imports {
+		s.imports = append(s.imports, strings.Trim(spec.Path.Value, `"`))
 	}
 	pkg := file.Name.Name + "."
 	ast.Inspect(file, func(n ast.Node) bool {

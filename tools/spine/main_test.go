@@ -47,6 +47,27 @@ func TestWordsOfFeaturesAreFoundInCommentsAndNames(t *testing.T) {
 	}
 }
 
+func TestAnImportOfAPartIsFound(t *testing.T) {
+	root := t.TempDir()
+	for name, content := range map[string]string{
+		"internal/lock/lock.go": "package lock\n\nimport (\n\t_ \"example.org/m/internal/lease\"\n\t_ \"example.org/m/internal/handover\"\n)\n",
+		"internal/lease/now.go": "package lease\n",
+	} {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	listText = strings.NewReplacer("path.go", "internal/*/*.go", "files 1", "files 2").Replace(list)
+	err := run(root)
+	if err == nil || err.Error() != "spine: lock.go imports the part internal/handover" {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestEachBoundIsChecked(t *testing.T) {
 	exceptions := "exempt path.go deputy\nexempt path.go transfernow\n"
 	for _, bound := range []string{"most code 10", "most lines 10", "most file 10", "most fields 3"} {

@@ -1,0 +1,256 @@
+package session
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/drivertest"
+	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/pin"
+)
+
+// keeping runs a test with a session that is kept alive, whose heartbeats answer is asked for.
+func keeping(t *testing.T, answer func() error, test func(t *testing.T, from *Source, s *Session, heartbeats *atomic.Int32)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var heartbeats atomic.Int32
+		d := &drivertest.Driver{
+			Exec: func(context.Context, string) (int64, error) { return 0, nil },
+			Query: func(context.Context, string, []any) (drivertest.Rows, error) {
+				heartbeats.Add(1)
+				if err := answer(); err != nil {
+					return nil, err
+				}
+				return drivertest.One(int64(7), false, false)
+			},
+		}
+		pool := d.Open()
+		defer pool.Close()
+		from := NewSource(pool, Config{Scope: SessionScope, Lease: leaseOf(10*time.Second, 2*time.Second, 2*time.Second),
+			OnBeat: func(Beat) {}, Report: func(context.Context, Task, error) {}})
+		s, err := from.Borrow(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Backend.SetPID(7)
+		from.Start(s)
+		defer s.Close()
+		test(t, from, s, &heartbeats)
+	})
+}
+
+func TestAHeartbeatThatTheServerRefusesIsTriedAgainWhileTheValidityLasts(t *testing.T) {
+	var refused atomic.Pointer[error]
+	answer := func() error {
+		if err := refused.Load(); err != nil {
+			return *err
+		}
+		return nil
+	}
+	keeping(t, answer, func(t *testing.T, _ *Source, s *Session, heartbeats *atomic.Int32) {
+		full := error(drivertest.State("53200"))
+		failing := error(drivertest.State("XX000"))
+		for _, err := range []error{full, failing} {
+			refused.Store(&err)
+			time.Sleep(3 * time.Second)
+			refused.Store(nil)
+			time.Sleep(3 * time.Second)
+			if err := s.EndIfExpired(); err != nil {
+				t.Fatalf("it has ended by %v", err)
+			}
+		}
+		before := heartbeats.Load()
+		refused.Store(&failing)
+		began := time.Now()
+		<-s.Context().Done()
+		if took := time.Since(began); !errors.Is(context.Cause(s.Context()), pgerr.ErrLeaseExpired) || took > 7*time.Second+lookEvery {
+			t.Errorf("ended after %v by %v", took, context.Cause(s.Context()))
+		}
+		if n := heartbeats.Load() - before; n < 10 || n > 30 {
+			t.Errorf("%d heartbeats were tried", n)
+		}
+		before = heartbeats.Load()
+		time.Sleep(time.Minute)
+		if n := heartbeats.Load() - before; n > 0 {
+			t.Errorf("%d heartbeats of a session that has expired", n)
+		}
+	})
+}
+
+// lookEvery is how late at most the end of the validity is seen.
+const lookEvery = 250 * time.Millisecond
+
+func TestTheEndOfASessionSaysWhatTheServerRefusedBefore(t *testing.T) {
+	errs := []error{drivertest.State("XX000"), driver.ErrBadConn}
+	var n atomic.Int32
+	keeping(t, func() error { return errs[min(int(n.Add(1)), len(errs))-1] }, func(t *testing.T, _ *Source, s *Session, _ *atomic.Int32) {
+		<-s.Context().Done()
+		cause := context.Cause(s.Context())
+		if !errors.Is(cause, pgerr.ErrSessionLost) || !errors.Is(cause, driver.ErrBadConn) || !strings.Contains(cause.Error(), "XX000") {
+			t.Errorf("ended by %v", cause)
+		}
+	})
+}
+
+func TestAHeartbeatThatIsLostIsNotTriedAgain(t *testing.T) {
+	keeping(t, func() error { return driver.ErrBadConn }, func(t *testing.T, _ *Source, s *Session, heartbeats *atomic.Int32) {
+		<-s.Context().Done()
+		if cause := context.Cause(s.Context()); !errors.Is(cause, pgerr.ErrSessionLost) || heartbeats.Load() != 1 {
+			t.Errorf("ended after %d heartbeats by %v", heartbeats.Load(), cause)
+		}
+	})
+}
+
+// An inside owns the locks of a session in transaction scope, whose heartbeats end as the test says.
+type inside struct {
+	connection
+	pings *atomic.Int32
+}
+
+func (inside) Scope() Scope { return TransactionScope }
+
+func (i inside) Ping(context.Context, *db.Queries) (db.PingRow, error) {
+	i.pings.Add(1)
+	return db.PingRow{}, drivertest.State("XX000")
+}
+
+func TestAHeartbeatThatIsRefusedInsideATransactionHasReleasedTheLocks(t *testing.T) {
+	keeping(t, func() error { return nil }, func(t *testing.T, from *Source, _ *Session, _ *atomic.Int32) {
+		s, err := from.Borrow(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var pings atomic.Int32
+		s.SetOwner(inside{connection{s}, &pings})
+		from.Start(s)
+		<-s.Context().Done()
+		if cause := context.Cause(s.Context()); !errors.Is(cause, pgerr.ErrSessionLost) || pings.Load() != 1 {
+			t.Errorf("ended after %d heartbeats by %v", pings.Load(), cause)
+		}
+		s.Close()
+	})
+}
+
+func TestTheTermsOfAPoolThatIsClosedEndBeforeTheirSession(t *testing.T) {
+	keeping(t, func() error { return nil }, func(t *testing.T, from *Source, s *Session, _ *atomic.Int32) {
+		time.Sleep(3 * time.Second)
+		if s.TermContext().Err() != nil {
+			t.Fatalf("the terms have ended by %v", context.Cause(s.TermContext()))
+		}
+		_ = from.Pool().Close()
+		time.Sleep(3 * time.Second)
+		if cause := context.Cause(s.TermContext()); !errors.Is(cause, pgerr.ErrPoolClosed) || s.EndIfExpired() != nil {
+			t.Errorf("the terms have ended by %v, the session by %v", cause, s.EndIfExpired())
+		}
+	})
+}
+
+// The end of the session may have come just before: what hears of it does so on another goroutine.
+func TestNothingIsAskedOnASessionThatHasEnded(t *testing.T) {
+	keeping(t, func() error { return nil }, func(t *testing.T, from *Source, _ *Session, heartbeats *atomic.Int32) {
+		for range 100 {
+			s, err := from.Borrow(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := heartbeats.Load()
+			s.life.cancel(pgerr.ErrSessionLost)
+			answered, err := s.Simple().Call(t.Context(), func(ctx context.Context, q *db.Queries) error {
+				_, err := q.Ping(ctx)
+				return err
+			}, nil)
+			if answered || !errors.Is(err, pgerr.ErrSessionLost) || heartbeats.Load() != before {
+				t.Fatalf("answered %t, %d statements: %v", answered, heartbeats.Load()-before, err)
+			}
+			s.Discard()
+		}
+	})
+}
+
+func TestOnlyASessionThatWasMovedHasItsBackendTerminated(t *testing.T) {
+	keeping(t, func() error { return nil }, func(t *testing.T, from *Source, _ *Session, _ *atomic.Int32) {
+		for cause, want := range map[error]int{pgerr.ErrSessionPooled: 1, pgerr.ErrSessionLost: 0} {
+			s, err := from.Borrow(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			evicted := 0
+			s.EvictBy(func() { evicted++ })
+			if s.Fail(cause); evicted != want {
+				t.Errorf("after %v: %d times", cause, evicted)
+			}
+		}
+	})
+}
+
+func TestATransactionIsOfOtherCodeUnlessTheSessionHasItsLocksInside(t *testing.T) {
+	keeping(t, func() error { return nil }, func(t *testing.T, from *Source, _ *Session, _ *atomic.Int32) {
+		s, err := from.Borrow(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Discard()
+		if err := s.CheckOutside(false); err != nil {
+			t.Error(err)
+		}
+		if err := s.CheckOutside(true); !errors.Is(err, pgerr.ErrOpenTransaction) {
+			t.Errorf("in session scope: %v", err)
+		}
+		s.SetOwner(inside{connection: connection{s}})
+		if err := s.CheckOutside(true); err != nil {
+			t.Errorf("in transaction scope: %v", err)
+		}
+	})
+}
+
+func TestACopyOfASourceUsesTheScopeThatWasFound(t *testing.T) {
+	for _, found := range []bool{false, true} {
+		from := NewSource(new(drivertest.Driver).Open(), Config{Lease: leaseOf(time.Minute, time.Second, 0)})
+		from.Passed(Finding{InTransaction: found})
+		if own := from.Copy(); own.InTransaction() != found {
+			t.Errorf("found %t, the copy has %t", found, own.InTransaction())
+		}
+		_ = from.Pool().Close()
+	}
+}
+
+// A stuckConn cannot be waited on: the wait does not end before the connection is closed.
+type stuckConn struct{ closed chan struct{} }
+
+func (c *stuckConn) Prepare(string) (driver.Stmt, error)          { return nil, errors.ErrUnsupported }
+func (c *stuckConn) Begin() (driver.Tx, error)                    { return nil, errors.ErrUnsupported }
+func (c *stuckConn) Connect(context.Context) (driver.Conn, error) { return c, nil }
+func (c *stuckConn) Driver() driver.Driver                        { return nil }
+
+func (c *stuckConn) Close() error {
+	select {
+	case <-c.closed:
+	default:
+		close(c.closed)
+	}
+	return nil
+}
+
+func (c *stuckConn) WaitForEnd(context.Context) error {
+	<-c.closed
+	return driver.ErrBadConn
+}
+
+func TestAConnectionThatIsLostInATrialShowsThatTheDriverIsDeaf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := sql.OpenDB(&stuckConn{make(chan struct{})})
+		defer pool.Close()
+		from := NewSource(pool, Config{Lease: leaseOf(time.Minute, time.Second, 0), Report: func(context.Context, Task, error) {}})
+		if deaf, err := from.TryListening(t.Context()); !errors.Is(deaf, pin.ErrDeaf) || err != nil {
+			t.Errorf("deaf: %v, %v", deaf, err)
+		}
+	})
+}
