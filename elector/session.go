@@ -67,7 +67,7 @@ func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 		s.opts = append(s.opts, opt)
 	}
 	s.reporter = newAnnouncer(hooks.Origin{CandidateID: c.candidateID}, c.hooks, c.lease)
-	s.validation = validate.New(c.validateInterval, s.leadsOn, s.validated)
+	s.validation = validation(c.validateInterval, s.all)
 	source := session.NewSource(pool, c.sessions(pool, s.beat, s.hear, s.report, s.places, s.validation))
 	offer := func(key int64) int64 { return handover.OfferKey(c.candidateID, key) }
 	s.shared, s.source = shared.New(ctx, source, c.retry, c.look(), c.tokenEpoch, offer), source
@@ -170,17 +170,5 @@ func (s *Session) beat(b session.Beat) {
 		if t := e.term.Load(); t == nil || t.lock.IsShared() { // else a transfer gave it a session of its own
 			e.beat(b)
 		}
-	}
-}
-
-// leadsOn reports whether any elector leads on that session.
-func (s *Session) leadsOn(on *session.Session) bool {
-	return slices.ContainsFunc(s.all(), func(e *Elector) bool { return e.term.Load().isOn(on) && e.IsLeader() })
-}
-
-// validated has the terms of that session compare their locks with those that the server shows.
-func (s *Session) validated(on *session.Session, held map[int64]bool) {
-	for _, e := range s.all() {
-		e.term.Load().validate(on, held)
 	}
 }
