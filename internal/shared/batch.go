@@ -30,7 +30,6 @@ type worker struct {
 	away time.Time // since when the server cannot be asked; zero if it can
 	led  bool      // whether a lock of this session was held when that began
 
-	replaces       bool // the next session replaces one
 	watched        watched
 	barrierTriedAt time.Time // when the first of those that wait at a barrier was last tried
 }
@@ -159,9 +158,8 @@ func (w *worker) connect() error {
 	if w.now != nil {
 		w.now.Close()         // its connections are in the pool's number
 		w.source.Invalidate() // it may be another one now
-		w.replaces = true
 	}
-	w.now, w.watched = nil, watched{}
+	w.now, w.watched = nil, watched{replaces: w.watched.replaces || w.now != nil}
 	err := w.source.Retry(w.ctx, func() error {
 		s, err := queue.OpenChecked(w.ctx, w.source)
 		if err != nil {
@@ -176,9 +174,7 @@ func (w *worker) connect() error {
 			return err
 		}
 		w.now, w.releases = s, &releases{}
-		if w.replaces { // the server may hold the locks of the last one still
-			w.replaces, w.watched = false, watched{looked: time.Now(), repeats: repeatFor}
-		}
+		w.watched.begin()
 		w.source.Start(s)
 		return nil
 	})

@@ -26,6 +26,16 @@ type watched struct {
 	chosen  time.Time // last
 	looked  time.Time // last
 	repeats int       // of the batch that followed its end, or that of the own session
+
+	replaces bool // the next own session replaces one
+}
+
+// begin begins to watch by a new session. If it replaces one, whose locks the server may still hold,
+// its first batch is repeated.
+func (l *watched) begin() {
+	if l.replaces {
+		*l = watched{looked: time.Now(), repeats: repeatFor}
+	}
 }
 
 // looks is when to look again; never, if there is nothing to look at.
