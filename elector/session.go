@@ -67,7 +67,7 @@ func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 		s.opts = append(s.opts, opt)
 	}
 	s.reporter = newAnnouncer(hooks.Origin{CandidateID: c.candidateID}, c.hooks, c.lease)
-	s.validation = validation(c.validateInterval, s.all)
+	s.validation = validation(c.validateInterval, s.lastTerms)
 	source := session.NewSource(pool, c.sessions(pool, s.beat, s.hear, s.report, s.places, s.validation))
 	offer := func(key int64) int64 { return handover.OfferKey(c.candidateID, key) }
 	s.shared, s.source = shared.New(ctx, source, c.retry, c.look(), c.tokenEpoch, offer), source
@@ -171,4 +171,12 @@ func (s *Session) beat(b session.Beat) {
 			e.beat(b)
 		}
 	}
+}
+
+// lastTerms are those of its electors, also if they have ended, and nil for one that has not led.
+func (s *Session) lastTerms() (last []*Term) {
+	for _, e := range s.all() {
+		last = append(last, e.term.Load())
+	}
+	return last
 }

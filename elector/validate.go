@@ -7,11 +7,11 @@ import (
 	"github.com/pgelector/pgelector/internal/validate"
 )
 
-// validation is the part of a session, whose electors all returns.
-func validation(every time.Duration, all func() []*Elector) *validate.Part {
+// validation is the part of a session. last returns the last term of each of its electors, or nil.
+func validation(every time.Duration, last func() []*Term) *validate.Part {
 	return validate.New(every, func(on *session.Session) (checks []validate.Check) {
-		for _, e := range all() {
-			if t, leading := e.Term(); leading && t.lock.Session == on {
+		for _, t := range last() {
+			if t != nil && t.Valid() && t.lock.Session == on {
 				checks = append(checks, t.validate)
 			}
 		}
