@@ -26,7 +26,7 @@ var ErrTwoServers = errors.New("elector: the pool leads to two servers, and only
 
 // errReleased is returned when the session does not hold a lock that the server has just granted.
 var errReleased = errors.New("elector: the lock was granted, and is gone: does other code, or the driver, release all advisory locks " +
-	"of its connections (pg_advisory_unlock_all, DISCARD ALL)?")
+	"of its connections (pg_advisory_unlock_all, DISCARD ALL)? Or do locks of sessions do nothing here, as in CockroachDB?")
 
 // errSharedBackend is returned when two candidates share one backend, so that the server
 // granted the lock twice.

@@ -1,0 +1,183 @@
+//go:build unix
+
+package command_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/e2e/mimic"
+	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/elector"
+)
+
+var (
+	sessionLock = regexp.MustCompile(`pg_(try_)?advisory_lock(_shared)?\(`)
+	unlocking   = regexp.MustCompile(`pg_advisory_unlock(_shared)?\(`)
+	setting     = regexp.MustCompile(`(?i)^\s*SET |set_config\(`)
+)
+
+// imitations are the rows of a table in docs/servers.md. Each has a source: nothing is imitated that
+// nobody has written down.
+var imitations = []struct {
+	name, source string
+	stubs        []bool // of transactions, too
+	policy       *mimic.Policy
+}{
+	{name: "grants everything: CockroachDB before transaction locks", source: "https://github.com/cockroachdb/cockroach/issues/13546", stubs: []bool{true}},
+	{name: "real transaction locks, session locks that do nothing: CockroachDB since", source: "https://github.com/cockroachdb/cockroach/pull/168353", stubs: []bool{false}},
+	{name: "keeps a backend from a session lock on, also one not granted: PgDog", source: "https://github.com/pgdogdev/pgdog/blob/28633dbfa41530ab2e4c5956033001f1713abc08/pgdog/src/frontend/router/parser/advisory_lock/mod.rs",
+		policy: &mimic.Policy{Least: 3, Keeps: func(statement string) int {
+			switch {
+			case unlocking.MatchString(statement):
+				return -1
+			case sessionLock.MatchString(statement):
+				return 1
+			}
+			return 0
+		}}},
+	{name: "keeps a backend from `SET` or a session lock on, not for a transaction lock: RDS Proxy", source: "https://docs.aws.amazon.com/AmazonRDS/latest/UserGuide/rds-proxy-pinning.html",
+		policy: &mimic.Policy{Least: 3, Keeps: func(statement string) int {
+			if setting.MatchString(statement) || sessionLock.MatchString(statement) {
+				return 1
+			}
+			return 0
+		}}},
+	{name: "changes the backend within a session: Pgpool-II, `statement_level_load_balance`", source: "https://www.pgpool.net/docs/latest/en/html/runtime-config-load-balancing.html",
+		policy: &mimic.Policy{Least: 3, Turn: 7, Keeps: mimic.Session.Keeps}},
+	{name: "session mode that resets nothing: PgBouncer with an empty `server_reset_query`", source: "https://www.pgbouncer.org/config.html", policy: &mimic.Session},
+}
+
+// The table in docs/servers.md says what the check, Auto and doctor make of each, with either driver.
+func TestWhatImitatedServersAndPoolersAreTakenFor(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/servers.md")
+	check(t, err)
+	for _, driver := range []string{"pgx", "pq"} {
+		t.Run(driver, func(t *testing.T) {
+			t.Parallel()
+			rows := make([]string, len(imitations))
+			var all sync.WaitGroup
+			for i, m := range imitations {
+				s := &imitated{T: t, driver: driver}
+				if m.policy != nil {
+					s.dsn = before(t, own(t), *m.policy)
+				} else {
+					s.dsn = stubbed(t, m.stubs[0])
+				}
+				if driver == "pgx" { // as for each pooler that knows no prepared statements
+					s.dsn += "&default_query_exec_mode=exec"
+				}
+				all.Go(func() { rows[i] = fmt.Sprintf("| [%s](%s) | %s |", m.name, m.source, s.verdicts()) })
+			}
+			all.Wait()
+			if table := strings.Join(rows, "\n"); !strings.Contains(string(page), table) {
+				t.Errorf("docs/servers.md should say:\n%s", table)
+			}
+		})
+	}
+}
+
+// before is the address of a pooler before a server.
+func before(t *testing.T, c *pgcluster.Cluster, policy mimic.Policy) (dsn string) {
+	t.Helper()
+	pooler, err := mimic.New(c.Addr(), policy)
+	check(t, err)
+	t.Cleanup(pooler.Close)
+	return "postgres://postgres@" + pooler.Addr() + "/postgres?sslmode=disable"
+}
+
+// stubbed is the address of a server whose locks do nothing.
+func stubbed(t *testing.T, transactions bool) (dsn string) {
+	t.Helper()
+	cluster := own(t, pgcluster.WithSetting("allow_system_table_mods", "on"))
+	pool, err := sql.Open("pgx", cluster.DSN())
+	check(t, err)
+	check(t, mimic.Stub(t.Context(), pool, transactions))
+	check(t, pool.Close())
+	return cluster.DSN()
+}
+
+// An imitated server or pooler is reached over that driver.
+type imitated struct {
+	*testing.T
+	driver, dsn string
+}
+
+// verdicts are the cells of its row.
+func (s *imitated) verdicts() string {
+	var said examined
+	r := invoke(s.T, at(s.dsn), "doctor", "--json", "--driver", s.driver)
+	if err := json.Unmarshal([]byte(r.out), &said); err != nil {
+		s.Errorf("%s: %v\n%s%s", s.dsn, err, r.out, r.err)
+	}
+	return fmt.Sprintf("%s | %s | %s | %s", said.answer("session scope"), said.answer("transaction scope"), s.lead(elector.SessionScope), s.lead(elector.Auto))
+}
+
+// lead has two candidates campaign, and then the one that leads vanish. It returns what became of them.
+func (s *imitated) lead(scope elector.Scope) string {
+	var leaders []*elector.Term
+	verdict := ""
+	var both []*elector.Elector
+	for range 2 {
+		driver := map[string]string{"pgx": "pgx", "pq": "postgres"}[s.driver]
+		pool, err := sql.Open(driver, s.dsn)
+		check(s.T, err)
+		s.Cleanup(func() { _ = pool.Close() })
+		e, err := elector.New(pool, "imitated "+scope.String(), elector.WithScope(scope), elector.WithLease(3*time.Second), elector.WithRetryInterval(100*time.Millisecond), elector.WithTakeover(elector.Poll))
+		check(s.T, err)
+		both = append(both, e)
+		ctx, cancel := context.WithTimeout(s.Context(), 15*time.Second)
+		for tries := 0; len(leaders) == 0 && tries < 10 && ctx.Err() == nil; {
+			term, elected, err := e.TryCampaign(ctx)
+			switch {
+			case elected:
+				leaders = append(leaders, term)
+				verdict = "leads"
+				if e.Settings().Scope == elector.TransactionScope {
+					verdict = "leads in a transaction"
+				}
+			case errors.Is(err, elector.ErrUnsupportedServer):
+				cancel()
+				verdict = "`ErrUnsupportedServer`"
+			case errors.Is(err, elector.ErrSessionPooled):
+				cancel()
+				verdict = "`ErrSessionPooled`"
+			default:
+				verdict = "attempts fail"
+				tries++
+				time.Sleep(100 * time.Millisecond)
+			}
+		}
+		cancel()
+	}
+	if len(leaders) == 1 { // never two, also while the first one's backend may change
+		for range 20 {
+			ctx, cancel := context.WithTimeout(s.Context(), 5*time.Second)
+			term, elected, _ := both[1].TryCampaign(ctx)
+			cancel()
+			if elected && leaders[0].Valid() {
+				s.Errorf("%s, %v: two lead", s.dsn, scope)
+			}
+			if elected {
+				_ = term.Resign(s.Context())
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if err := context.Cause(leaders[0].Context()); err != nil {
+			verdict += ", then loses it"
+		}
+		_ = leaders[0].Resign(s.Context())
+	}
+	return verdict
+}
