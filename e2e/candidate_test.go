@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/hooks/hookstest"
@@ -36,6 +37,7 @@ type settings struct {
 	Elections                 int    // number of elections on one session; their history then has election numbers
 	Roster                    string // schema of the roster to write; none if empty
 	Publish                   time.Duration
+	MayFree                   bool // handle commandFree
 }
 
 // runCandidate runs a candidate until SIGTERM. It writes its history to standard output,
@@ -51,6 +53,11 @@ func runCandidate(text string) (exit int) {
 		return complain(err)
 	}
 	defer pool.Close()
+	statements := &counter{counts: map[string]int{}}
+	if s.MayFree {
+		pool = sql.OpenDB(countingConnector{pool.Driver(), s.DSN, statements})
+		defer pool.Close()
+	}
 	record := recorder(s.ID)
 	rec := hookstest.NewRecorder(recordTerms(record))
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
@@ -77,7 +84,7 @@ func runCandidate(text string) (exit int) {
 		}
 	}
 	record(entry{Kind: ready})
-	go handleCommands(e)
+	go handleCommands(e, rosterHooks, statements)
 	watched := make(chan struct{})
 	watching, enough := context.WithCancel(context.Background())
 	go func() {
@@ -137,11 +144,20 @@ func recordTerms(record func(entry)) hooks.Hook {
 }
 
 // handleCommands handles the commands on standard input.
-func handleCommands(e *elector.Elector) {
+func handleCommands(e *elector.Elector, rosters []hooks.Hook, statements *counter) {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		if fields := strings.Fields(in.Text()); fields[0] == commandReport {
+		switch fields := strings.Fields(in.Text()); fields[0] {
+		case commandReport:
 			score, _ := strconv.ParseFloat(fields[1], 64)
 			e.ReportHealth(elector.HealthReport{Score: score, Why: fields[2], Metadata: map[string]string{"queue": fields[3]}})
+			continue
+		case commandPublish:
+			for _, r := range rosters {
+				_ = r.(*roster.Roster).SetElectionMetadata(e, map[string]string{fields[1]: fields[2]})
+			}
+			continue
+		case commandFree:
+			statements.before.Store(db.Ping, fmt.Sprintf("SELECT pg_advisory_unlock(%d)", e.Key()))
 			continue
 		}
 		term, leading := e.Term()
@@ -161,7 +177,9 @@ func handleCommands(e *elector.Elector) {
 
 const (
 	commandResign     = "resign"
-	commandReport     = "report" // a score, why, and the length of a queue
+	commandReport     = "report"  // a score, why, and the length of a queue
+	commandPublish    = "publish" // a key and a value of its metadata for the election
+	commandFree       = "free"    // the lock, by another statement on the leader's own connection
 	commandTransferTo = "resign to "
 )
 

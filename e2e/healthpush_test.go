@@ -3,6 +3,7 @@
 package e2e_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,40 @@ import (
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 )
+
+// Each of two processes reports its own health. A third one looks.
+func TestAProcessThatReportsItselfUnhealthyIsReplacedOnceAnotherIsWell(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		f := s.launch(t, d, 2)
+		leader := f.leader(t, 0)
+		follower := f.another(t, leader.ID)
+		sick := func(id string) {
+			f.command(t, id, commandReport+" 0.1 full 900")
+			f.wait(t, id+" is unhealthy", func(e entry) bool {
+				return e.ID == id && (e.Kind == demoted && e.Text == string(hooks.Unhealthy) || e.Kind == failed && strings.HasPrefix(e.Text, string(hooks.OpHealth)))
+			})
+		}
+		sick(follower)
+		sick(leader.ID)
+		f.demotion(t, leader.Token)
+		look, err := elector.New(d.open(t, 0, s.DSN()), f.election)
+		check(t, err)
+		eventually(t, "nobody leads", func() bool {
+			_, err := look.Leader(soon(t))
+			return errors.Is(err, elector.ErrNoLeader)
+		})
+		f.command(t, follower, commandReport+" 0.9 well 0")
+		if next := f.leader(t, leader.Token); next.ID != follower {
+			t.Errorf("the next leader is %s", next.ID)
+		}
+		seen, err := look.Leader(soon(t))
+		if check(t, err); seen.CandidateID != follower {
+			t.Errorf("seen is %s", seen.CandidateID)
+		}
+	})
+}
 
 // No check is called. The leader reports of itself, and steps down at once for a candidate that is well;
 // one whose policy lets it stay leads on.

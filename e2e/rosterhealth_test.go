@@ -51,6 +51,47 @@ func TestAChangeOfHealthIsPublishedAtOnceForOthersToSee(t *testing.T) {
 	})
 }
 
+// Each of two processes publishes for itself. A third one observes the leader.
+func TestAnObserverSeesWhatAnotherProcessPublishesAnew(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		schema := s.schema(t)
+		pool := d.open(t, 0, s.DSN())
+		r := rosterOn(t, pool, schema)
+		f := s.launch(t, d, 2, func(_ int, s *settings) { s.Roster, s.Publish = schema, time.Minute })
+		leader := f.leader(t, 0)
+		follower := f.another(t, leader.ID)
+		e, err := elector.New(pool, f.election)
+		check(t, err)
+		ctx, stop := context.WithCancel(soon(t))
+		defer stop()
+		steps := 0
+		for l, err := range r.Observe(ctx, e) {
+			check(t, err)
+			switch got := l.Published.Metadata["zone"]; {
+			case got == "theirs":
+				t.Error("it is what the follower has published")
+			case steps == 0 && l.Published.CandidateID == leader.ID:
+				f.command(t, follower, commandPublish+" zone theirs")
+				f.command(t, leader.ID, commandPublish+" zone a")
+				steps++
+			case steps == 1 && got == "a":
+				f.command(t, leader.ID, commandPublish+" zone b")
+				steps++
+			case steps == 2 && got == "b":
+				steps++
+			}
+			if steps == 3 {
+				break
+			}
+		}
+		if steps != 3 {
+			t.Errorf("step %d", steps)
+		}
+	})
+}
+
 // A stale score does not get a fresh time, candidates of one process have metadata each, and Observe yields
 // what the leader says anew.
 func TestObserveFollowsWhatTheLeaderPublishesForItsElection(t *testing.T) {

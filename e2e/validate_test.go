@@ -13,6 +13,29 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
+// Of two processes the leader loses its lock, and not its session. A third process looks.
+func TestAProcessWhoseLockIsGoneStepsDownAndAnotherLeads(t *testing.T) {
+	inSessionScope(t, "in a transaction each heartbeat proves that the lock is held")
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		f := s.launch(t, d, 2, func(_ int, s *settings) { s.MayFree = true })
+		leader := f.leader(t, 0)
+		f.excused = append(f.excused, leader.ID) // until it looks, it believes what is not so
+		f.command(t, leader.ID, commandFree)
+		if lost := f.demotion(t, leader.Token); lost.Text != string(hooks.SessionLost) {
+			t.Errorf("demoted: %+v", lost)
+		}
+		next := f.leader(t, leader.Token)
+		look, err := elector.New(d.open(t, 0, s.DSN()), f.election)
+		check(t, err)
+		eventually(t, "a third process sees who leads", func() bool {
+			seen, err := look.Leader(soon(t))
+			return err == nil && seen.CandidateID == next.ID
+		})
+	})
+}
+
 // Other code, or the driver, frees the lock on the leader's own connection. Each heartbeat is answered.
 func TestALockThatIsGoneEndsTheTermByTheValidation(t *testing.T) {
 	inSessionScope(t, "in a transaction each heartbeat proves that the lock is held")

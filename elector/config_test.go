@@ -259,7 +259,7 @@ func TestOnlyThePartsThatAnOptionTurnsOnAreMade(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, part := range c.sessions(nil, nil, nil, nil, promotion.New(0), validate.New(0, nil, nil)).Parts {
+		for _, part := range c.sessions(nil, nil, nil, nil, promotion.New(0), validate.New(0, nil)).Parts {
 			names = append(names, fmt.Sprintf("%T", part))
 		}
 		return names

@@ -58,7 +58,7 @@ func New(pool *sql.DB, election string, opts ...Option) (*Elector, error) {
 func newElector(ctx context.Context, pool *sql.DB, election string, c config) *Elector {
 	e := &Elector{candidate: newCandidate(pool, election, c), closed: make(chan struct{})}
 	e.closing, e.close = context.WithCancelCause(ctx)
-	e.validation = validation(c.validateInterval, &e.term)
+	e.validation = validation(c.validateInterval, func() []*Term { return []*Term{e.term.Load()} })
 	return e
 }
 

@@ -65,7 +65,7 @@ func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 		s.opts = append(s.opts, opt)
 	}
 	s.reporter = newAnnouncer(hooks.Origin{CandidateID: c.candidateID}, c.hooks, c.lease)
-	s.validation = validate.New(c.validateInterval, s.leadsOn, s.validated)
+	s.validation = validation(c.validateInterval, s.lastTerms)
 	source := session.NewSource(pool, c.sessions(pool, s.beat, s.hear, s.report, s.places, s.validation))
 	offer := func(key int64) int64 { return handover.OfferKey(c.candidateID, key) }
 	s.shared, s.source = shared.New(ctx, source, c.retry, c.lookEvery(), c.tokenEpoch, offer), source
@@ -170,14 +170,10 @@ func (s *Session) beat(b session.Beat) {
 	}
 }
 
-// leadsOn reports whether any elector leads on that session.
-func (s *Session) leadsOn(on *session.Session) bool {
-	return slices.ContainsFunc(s.all(), func(e *Elector) bool { return e.term.Load().isOn(on) && e.IsLeader() })
-}
-
-// validated has the terms of that session compare their locks with those that the server shows.
-func (s *Session) validated(on *session.Session, held map[int64]bool) {
+// lastTerms are those of its electors, also if they have ended, and nil for one that has not led.
+func (s *Session) lastTerms() (last []*Term) {
 	for _, e := range s.all() {
-		e.term.Load().validate(on, held)
+		last = append(last, e.term.Load())
 	}
+	return last
 }

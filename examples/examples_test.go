@@ -84,6 +84,25 @@ func TestTheTasksOfATermEndTogetherAndThenTheNextLeads(t *testing.T) {
 	})
 }
 
+func TestTheDeputysLoadingEndsWithItsSeat(t *testing.T) {
+	overBoth(t, func(t *testing.T, pool *sql.DB) {
+		lead(t, pool, "leader")
+		loading, ended := make(chan struct{}), make(chan struct{})
+		warm := &examples.Warm[string]{Load: func(ctx context.Context) (string, error) {
+			close(loading)
+			<-ctx.Done()
+			close(ended)
+			return "", ctx.Err()
+		}}
+		e, err := elector.New(pool, "example", elector.WithCandidateID("deputy"), elector.WithHooks(warm))
+		check(t, err)
+		check(t, e.Start(context.Background()))
+		receive(t, "the deputy loads", loading)
+		check(t, e.Close(soon(t)))
+		receive(t, "the loading ends", ended)
+	})
+}
+
 func TestServeRunsOnEveryProcessAndEndsWithoutAnError(t *testing.T) {
 	overBoth(t, func(t *testing.T, pool *sql.DB) {
 		serves, leads := newTask(), newTask()

@@ -34,7 +34,20 @@ func (w *Warm[T]) OnCampaign(ctx context.Context, c hooks.Campaign) {
 	case c.Outcome == hooks.Granted: // Lead takes it
 	case c.Deputy:
 		w.begin(ctx)
-	case w.loading != nil:
+	default:
+		w.drop()
+	}
+}
+
+// OnClosed implements hooks.ClosedHook: the elector leaves the seat.
+func (w *Warm[T]) OnClosed(context.Context, hooks.Closed) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.drop()
+}
+
+func (w *Warm[T]) drop() {
+	if w.loading != nil {
 		w.loading.stop()
 		w.loading = nil
 	}

@@ -20,8 +20,10 @@ import (
 	"github.com/pgelector/pgelector/roster/internal/db"
 )
 
-// healthEvery is how often the health of candidates is looked at. A change is written at most once a second.
-const healthEvery = 200 * time.Millisecond
+const (
+	healthEvery = 200 * time.Millisecond // between two looks at the health of candidates
+	tellEvery   = time.Second            // between two writes of changed health
+)
 
 // cleanUpEvery is how often a roster whose candidate leads cleans up.
 const cleanUpEvery = time.Hour
@@ -36,8 +38,12 @@ func (r *Roster) run() {
 	var cleanUp, told time.Time // the earliest time; when a change of health was last written
 	for changed := false; ; {
 		wake, looks := r.wake, health.C
-		if r.Stats().Err != nil {
+		var tell <-chan time.Time
+		switch {
+		case r.Stats().Err != nil:
 			wake, looks = nil, nil // retry at the next interval only
+		case changed:
+			tell = time.After(time.Until(told.Add(tellEvery)))
 		}
 		select {
 		case <-wake:
@@ -47,10 +53,12 @@ func (r *Roster) run() {
 			_ = r.write(false)
 			continue
 		case <-looks:
-			if changed = r.recordChecks() || changed; changed && time.Since(told) >= time.Second {
-				told, changed = time.Now(), false
-				_ = r.write(false)
-			}
+			changed = r.recordChecks() || changed
+			continue
+		case <-tell:
+			r.recordChecks()
+			told, changed = time.Now(), false
+			_ = r.write(false)
 			continue
 		case <-interval.C:
 		case <-r.closing.Done():

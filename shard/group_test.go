@@ -103,8 +103,9 @@ func (g *group) work(ctx context.Context, id string, m *member, name string) {
 	if g.moving++; g.moving > g.most {
 		g.most = g.moving
 	}
+	slow := g.slow
 	g.mu.Unlock()
-	time.Sleep(g.slow)
+	time.Sleep(slow)
 	g.mu.Lock()
 	g.moving--
 	if g.leaders[name].member == m {
@@ -118,6 +119,13 @@ func (g *group) works() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.begun
+}
+
+// windsDown sets how long the work that ends from now on takes to return.
+func (g *group) windsDown(in time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.slow = in
 }
 
 // leave ends a member in order.

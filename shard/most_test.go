@@ -82,6 +82,28 @@ func TestNoMemberLeadsMoreThanItsMostAndTheRestIsReported(t *testing.T) {
 	})
 }
 
+// Nothing else keeps the new shards from it: they are free, and its share is all of them.
+func TestAMemberAtItsMostLeadsNothingNewBesideWorkThatHangs(t *testing.T) {
+	bubble(t, shard.Numbers(4).Names(), func(g *group) {
+		g.windsDown(time.Minute)
+		g.join("alone")
+		time.Sleep(5 * time.Second)
+		if err := g.set.Replace("new-1", "new-2", "new-3"); err != nil {
+			g.Fatal(err)
+		}
+		for range 50 {
+			if time.Sleep(time.Second); g.works() != 2 {
+				g.Fatalf("it began %d works, and those of the old set hang", g.works())
+			}
+		}
+		g.windsDown(0)
+		time.Sleep(30 * time.Second)
+		if led, unled := g.tally(); led["alone"] != 2 || unled != 1 || g.works() != 4 {
+			g.Errorf("it leads %d of the new shards, nobody leads %d, and %d works began", led["alone"], unled, g.works())
+		}
+	}, shard.WithMost(2))
+}
+
 func TestMostHasBounds(t *testing.T) {
 	for _, opt := range []shard.Option{shard.WithMost(0), shard.WithBeyond(nil)} {
 		err := shard.Run(t.Context(), nil, "workers", shard.Numbers(1), nil, opt)

@@ -57,7 +57,7 @@ var given = map[string]string{
 	"docs/observing.md":    "1 s, 5 s, 10 s, 15 s, 1 h, 200 bytes, 8192 bytes, 1024 terms",
 	"docs/operating.md":    "100 ms, 250 ms, 3 s, 15 minutes",
 	"docs/protocol.md":     "10 s, 8 bytes, 63 bytes",
-	"docs/migrating.md":    "1 s, 2 s, 3 s, 5 s, 7 s, 10 s, 15 s, 30 s, 100 ms",
+	"docs/migrating.md":    "1 s, 2 s, 3 s, 5 s, 7 s, 10 s, 15 s, 30 s, 60 s, 100 ms",
 	"docs/servers.md":      "3 s, 12 s, 15 s, 30 s, 31 s, 100 bytes, 0.7 ×",
 	"docs/shards.md":       "10,000",
 	"e2e/BUGS.md":          "50 ms, 100 ms, 200 ms, 500 ms",

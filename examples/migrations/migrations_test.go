@@ -140,11 +140,15 @@ func (s *scene) atWork(t *testing.T) int {
 	return query[int](t, s.pool, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND "+migrating)
 }
 
-// begin starts a process and waits until it builds the index.
+// begin starts a process and waits until its index waits for the blocker: a statement before that
+// one would end by itself, also when its client is gone.
 func (s *scene) begin(t *testing.T, lock, driver string) *process {
 	t.Helper()
 	p := launch(t, lock, driver, s.dsn, lease)
-	eventually(t, "the index is being built", func() bool { return s.atWork(t) == 1 })
+	eventually(t, "the index waits", func() bool {
+		return query[int](t, s.pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+			AND state = 'active' AND wait_event_type = 'Lock' AND query LIKE 'CREATE INDEX%' AND pid <> pg_backend_pid()`) == 1
+	})
 	return p
 }
 

@@ -159,7 +159,7 @@ func (w *worker) connect() error {
 		w.now.Close()         // its connections are in the pool's number
 		w.source.Invalidate() // it may be another one now
 	}
-	w.now, w.watched = nil, watched{}
+	w.now, w.watched = nil, watched{replaces: w.watched.replaces || w.now != nil}
 	err := w.source.Retry(w.ctx, func() error {
 		s, err := queue.OpenChecked(w.ctx, w.source)
 		if err != nil {
@@ -174,6 +174,7 @@ func (w *worker) connect() error {
 			return err
 		}
 		w.now, w.releases = s, &releases{}
+		w.watched.begin()
 		w.source.Start(s)
 		return nil
 	})

@@ -35,6 +35,11 @@ var keys = []int64{1, 2, 3}
 
 func join(t *testing.T, server *electortest.Server, id string) *member {
 	t.Helper()
+	return joinEvery(t, server, id, retry)
+}
+
+func joinEvery(t *testing.T, server *electortest.Server, id string, retry time.Duration) *member {
+	t.Helper()
 	process := server.NewProcess()
 	process.SetLatency(func() time.Duration { return time.Millisecond })
 	m := &member{pool: process.Open(), acquirers: map[int64]lock.Acquirer{}}
@@ -180,6 +185,34 @@ func TestALockThatIsNotHeldCannotBeReleasedAndEndsTheSession(t *testing.T) {
 			t.Errorf("a new session: %+v", again)
 		}
 		one.leave()
+	})
+}
+
+// The server may still hold the locks of the session that was lost: who asks for them at once finds
+// them busy, and would wait for a retry interval.
+func TestAfterALostSessionTheLocksAreAskedForAgainSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := electortest.NewServer()
+		defer server.Close()
+		one, two := joinEvery(t, server, "one", time.Hour), join(t, server, "two")
+		got := one.tries(1)
+		if err := errors.Join(got.Lock.Release(), got.Lock.Release()); err == nil {
+			t.Fatal("a lock that is not held was released")
+		}
+		got.Lock.WorkReturned()
+		inTheWay := two.tries(1)
+		began := time.Now()
+		if again := one.tries(1); again.Outcome != lock.Busy {
+			t.Fatalf("the first attempt of the new session: %+v", again)
+		}
+		if err := inTheWay.Lock.Release(); err != nil {
+			t.Error(err)
+		}
+		if again := one.tries(1); again.Outcome != lock.Granted || time.Since(began) > time.Second {
+			t.Errorf("after %v: %+v", time.Since(began), again)
+		}
+		one.leave()
+		two.leave()
 	})
 }
 

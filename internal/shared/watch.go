@@ -1,10 +1,12 @@
 package shared
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/pair"
 	"github.com/pgelector/pgelector/internal/session"
 )
@@ -15,7 +17,7 @@ import (
 
 const (
 	chooseEvery = 10 * time.Second
-	repeatFor   = 3 // batches after the end, because the server frees thousands of locks one by one
+	repeatFor   = 3 // batches after the end of that session, or of the own one: the server frees thousands of locks one by one
 )
 
 // watched is the session that holds most of the locks that this one asks for.
@@ -23,7 +25,17 @@ type watched struct {
 	key     int64     // of its life lock; 0 if there is none to look at
 	chosen  time.Time // last
 	looked  time.Time // last
-	repeats int       // of the batch that followed its end
+	repeats int       // of the batch that followed its end, or that of the own session
+
+	replaces bool // the next own session replaces one
+}
+
+// begin begins to watch by a new session. If it replaces one, whose locks the server may still hold,
+// its first batch is repeated.
+func (l *watched) begin() {
+	if l.replaces {
+		*l = watched{looked: time.Now(), repeats: repeatFor}
+	}
 }
 
 // looks is when to look again; never, if there is nothing to look at.
@@ -31,7 +43,7 @@ func (w *worker) looks() <-chan time.Time {
 	if w.watched.key == 0 && w.watched.repeats == 0 {
 		return nil
 	}
-	return time.After(time.Until(w.watched.looked.Add(w.look)))
+	return time.After(time.Until(w.watched.looked.Add(cmp.Or(w.look, lock.Quick))))
 }
 
 // isAsked reports whether any campaign waits for a batch.
@@ -47,6 +59,7 @@ func (w *worker) lookAtLargest() {
 	l.looked = time.Now()
 	switch {
 	case !w.isAsked():
+		l.repeats = 0
 		return
 	case l.repeats > 0:
 		l.repeats--

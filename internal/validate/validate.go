@@ -15,14 +15,17 @@ const (
 	everyBeats = 10   // a validation comes with so many heartbeats at the latest
 )
 
+// A Check compares a lock with the keys of all that the server says its session holds. It is called
+// on a goroutine of the session.
+type Check func(held map[int64]bool)
+
 // A Part validates the locks of each session in session scope, all by one statement. In transaction
 // scope each heartbeat proves that they are held.
 type Part struct {
 	session.NoPart
-	every   time.Duration // 0: never
-	leadsOn func(s *session.Session) bool
-	onHeld  func(s *session.Session, held map[int64]bool)
-	inForce atomic.Int64 // the time from the last validation to the next one; 0 before the first
+	every   time.Duration                     // 0: never
+	checks  func(on *session.Session) []Check // of those that lead on it; a session with none is not validated
+	inForce atomic.Int64                      // the time from the last validation to the next one; 0 before the first
 	runs    session.PerSession[run]
 }
 
@@ -32,10 +35,9 @@ type run struct {
 	due   chan struct{} // receives when the next one must not be put off any longer
 }
 
-// New makes the part. onHeld receives the keys of the locks that the server says a session holds, on a
-// goroutine of the session. A session by which nobody leads is not validated.
-func New(every time.Duration, leadsOn func(s *session.Session) bool, onHeld func(s *session.Session, held map[int64]bool)) *Part {
-	return &Part{every: every, leadsOn: leadsOn, onHeld: onHeld}
+// New makes the part.
+func New(every time.Duration, checks func(on *session.Session) []Check) *Part {
+	return &Part{every: every, checks: checks}
 }
 
 // InForce is the interval in force on sessions with that heartbeat interval; 0 if there are no validations.
@@ -77,19 +79,18 @@ func (p *Part) run(s *session.Session, r *run) {
 		case <-r.due:
 		case <-time.After(next):
 		}
-		if !p.leadsOn(s) {
-			continue
+		if checks := p.checks(s); len(checks) > 0 {
+			began := time.Now()
+			validate(s, checks)
+			r.beats.Store(0)
+			next = max(p.every, share*time.Since(began))
+			p.inForce.Store(int64(next))
 		}
-		began := time.Now()
-		p.validate(s)
-		r.beats.Store(0)
-		next = max(p.every, share*time.Since(began))
-		p.inForce.Store(int64(next))
 	}
 }
 
 // validate asks once. An error says nothing of the locks. If the session may be lost, a heartbeat decides.
-func (p *Part) validate(s *session.Session) {
+func validate(s *session.Session, checks []Check) {
 	keys, err := session.Ask(s.Context(), session.Quiet(s), (*db.Queries).HeldLocks, s.PID())
 	if session.IsSuspicious(err) {
 		s.HeartbeatNow()
@@ -101,5 +102,7 @@ func (p *Part) validate(s *session.Session) {
 	for _, key := range keys {
 		held[key] = true
 	}
-	p.onHeld(s, held)
+	for _, check := range checks {
+		check(held)
+	}
 }
