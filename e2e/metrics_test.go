@@ -239,6 +239,7 @@ type target struct {
 func newTarget(t *testing.T, instance string) *target {
 	t.Helper()
 	hook, registry := prometheushooks.New(), prometheus.NewRegistry()
+	hook.Beyond("shards") // as a group does
 	check(t, registry.Register(hook))
 	server := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}))
 	t.Cleanup(server.Close)

@@ -44,8 +44,10 @@ func (s *Session) keep(beatParts func(Beat) error, onBeat func(Beat)) {
 			s.life.cancel(s.Proof.Expiry())
 			return
 		}
-		if left := due(); left > 0 && s.life.pause(min(left, s.Proof.Left(), lease.ClockCheckEvery), &asked) {
-			if due() > 0 && s.life.ctx.Err() == nil { // otherwise a heartbeat follows
+		left := due()
+		pause := min(left, s.Proof.Left(), lease.ClockCheckEvery)
+		if left > 0 && s.life.pause(pause, &asked) {
+			if pause+due() > lease.ClockCheckEvery && s.life.ctx.Err() == nil { // no heartbeat follows soon
 				if err := s.lookForLoss(); err != nil {
 					s.life.cancel(err)
 					return
