@@ -96,9 +96,11 @@ func TestTheDeputysLoadingEndsWithItsSeat(t *testing.T) {
 		}}
 		e, err := elector.New(pool, "example", elector.WithCandidateID("deputy"), elector.WithHooks(warm))
 		check(t, err)
-		check(t, e.Start(context.Background()))
+		stop := inBackground(t, func(ctx context.Context) error {
+			return warm.Run(ctx, e, func(context.Context, *elector.Term, string) error { return nil })
+		})
 		receive(t, "the deputy loads", loading)
-		check(t, e.Close(soon(t)))
+		_ = stop()
 		receive(t, "the loading ends", ended)
 	})
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Warm loads a cache while this candidate is the deputy, and hands it to the leader's work.
-// Other followers load nothing. Give it to elector.WithHooks, and Lead to Run.
+// Other followers load nothing. Give it to elector.WithHooks, and call its Run instead of the elector's.
 type Warm[T any] struct {
 	Load func(context.Context) (T, error)
 
@@ -39,13 +39,6 @@ func (w *Warm[T]) OnCampaign(ctx context.Context, c hooks.Campaign) {
 	}
 }
 
-// OnClosed implements hooks.ClosedHook: the elector leaves the seat.
-func (w *Warm[T]) OnClosed(context.Context, hooks.Closed) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.drop()
-}
-
 func (w *Warm[T]) drop() {
 	if w.loading != nil {
 		w.loading.stop()
@@ -66,10 +59,15 @@ func (w *Warm[T]) begin(ctx context.Context) *loading[T] {
 	return w.loading
 }
 
-// Lead returns a function for elector.Elector.Run. It calls work with what the deputy has
-// loaded, or loads it. What changed since is missing: work must read that.
-func (w *Warm[T]) Lead(work func(context.Context, *elector.Term, T) error) func(context.Context, *elector.Term) error {
-	return func(ctx context.Context, term *elector.Term) error {
+// Run is Run of the elector. It calls work with what the deputy has loaded, or loads it. What changed
+// since is missing: work must read that. The loading ends with Run.
+func (w *Warm[T]) Run(ctx context.Context, e *elector.Elector, work func(context.Context, *elector.Term, T) error) error {
+	defer func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.drop()
+	}()
+	return e.Run(ctx, func(ctx context.Context, term *elector.Term) error {
 		w.mu.Lock()
 		l := w.begin(context.WithoutCancel(ctx))
 		w.loading = nil // the next term loads anew
@@ -87,5 +85,5 @@ func (w *Warm[T]) Lead(work func(context.Context, *elector.Term, T) error) func(
 			return l.err
 		}
 		return work(ctx, term, l.loaded)
-	}
+	})
 }

@@ -134,11 +134,11 @@ func warm(ctx context.Context, takes string, newElector func(hooks.Hook) (*elect
 	if err != nil {
 		return err
 	}
-	return e.Run(ctx, w.Lead(func(ctx context.Context, _ *elector.Term, _ string) error {
+	return w.Run(ctx, e, func(ctx context.Context, _ *elector.Term, _ string) error {
 		fmt.Println("working")
 		<-ctx.Done()
 		return nil
-	}))
+	})
 }
 
 // serve serves /work on the leader, and /readyz everywhere. The candidate id is the address.
