@@ -99,6 +99,8 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 		return driver.RowsAffected(0), c.endTx(ctx, aCommit)
 	case "ROLLBACK":
 		return driver.RowsAffected(0), c.endTx(ctx, aRollback)
+	case "-- ping": // an empty statement
+		return driver.RowsAffected(0), c.Ping(ctx)
 	}
 	a, err := c.call(ctx, &message{kind: aQuery, query: query, args: values(args)})
 	if err != nil {

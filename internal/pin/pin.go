@@ -168,8 +168,16 @@ func (c *Conn) Show(ctx context.Context, statement string) (text string, err err
 // closes a connection whose ping fails, and beside an open transaction would wait for ever.
 func (c *Conn) Ping(ctx context.Context) (err error) {
 	raw := c.conn.Raw(func(conn any) error {
-		if pinger, ok := conn.(driver.Pinger); ok {
-			err = pinger.Ping(ctx)
+		switch conn := conn.(type) {
+		case driver.Pinger:
+			err = conn.Ping(ctx)
+		case driver.ExecerContext: // a wrapper may hide Ping, and nil must mean that the server has answered
+			_, err = conn.ExecContext(ctx, "-- ping", nil)
+		case driver.Conn: // the least that a driver has
+			var statement driver.Stmt
+			if statement, err = conn.Prepare("-- ping"); err == nil {
+				err = statement.Close()
+			}
 		}
 		return nil
 	})

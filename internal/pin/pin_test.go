@@ -86,6 +86,48 @@ func TestAConnectionThatIsDiscardedIsNotReturnedToAPoolBelow(t *testing.T) {
 	}
 }
 
+// A wrapper may hide a driver's Ping. An answer that nobody gave would prove that a session lives.
+func TestAConnectionWithoutPingIsAskedByAStatement(t *testing.T) {
+	for name, connector := range map[string]driver.Connector{"with ExecContext": &lendingConn{}, "with neither": &bareConn{}} {
+		pool := sql.OpenDB(connector)
+		conn, _, err := pin.Take(t.Context(), pool, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.Ping(t.Context()); err != nil {
+			t.Errorf("%s: got %v", name, err)
+		}
+		switch c := connector.(type) {
+		case *lendingConn:
+			if !c.begun {
+				t.Errorf("%s: nothing was sent", name)
+			}
+		case *bareConn:
+			if c.prepared != 1 {
+				t.Errorf("%s: %d statements were prepared", name, c.prepared)
+			}
+		}
+		conn.Discard(false, false)
+		_ = pool.Close()
+	}
+}
+
+// A bareConn has nothing but what a driver must have.
+type bareConn struct{ prepared int }
+
+func (c *bareConn) Begin() (driver.Tx, error) { return nil, errors.ErrUnsupported }
+func (c *bareConn) Prepare(string) (driver.Stmt, error) {
+	c.prepared++
+	return bareStmt{}, nil
+}
+func (c *bareConn) Close() error                                 { return nil }
+func (c *bareConn) Connect(context.Context) (driver.Conn, error) { return c, nil }
+func (c *bareConn) Driver() driver.Driver                        { return nil }
+
+type bareStmt struct{ driver.Stmt }
+
+func (bareStmt) Close() error { return nil }
+
 // The rollback of a cancelled transaction may close its connection while a call comes. (To
 // compare: without afterTx the race detector makes 5 in 300,000 panic.)
 func TestAConnectionMayBeClosedWhileItsTransactionIsRolledBack(t *testing.T) {

@@ -47,23 +47,18 @@ func (s *Session) keep(beatParts func(Beat) error, onBeat func(Beat)) {
 		left := due()
 		pause := min(left, s.Proof.Left(), lease.ClockCheckEvery)
 		if left > 0 && s.life.pause(pause, &asked) {
-			if pause+due() > lease.ClockCheckEvery && s.life.ctx.Err() == nil { // no heartbeat follows soon
-				if err := s.lookForLoss(); err != nil {
-					s.life.cancel(err)
-					return
-				}
+			if pause+due() > lease.ClockCheckEvery && !s.pin.IsBusy() && s.Valid() { // no heartbeat follows soon, and nobody uses, or waits on, the connection
+				s.lookForLoss()
 			}
 			continue // to see what has come meanwhile: a freeze, another proof, the end
 		}
-		start := time.Now()
 		heard = s.Proof.Now()
 		rung, err := s.heartbeat()
-		if err != nil {
-			s.life.cancel(err)
-			return
+		beat := Beat{Took: time.Since(heard.At), Deadline: s.Proof.Deadline(), Rung: rung}
+		if err == nil {
+			err = beatParts(beat)
 		}
-		beat := Beat{Took: time.Since(start), Deadline: s.Proof.Deadline(), Rung: rung}
-		if err := beatParts(beat); err != nil {
+		if err != nil {
 			s.life.cancel(err)
 			return
 		}
@@ -74,22 +69,19 @@ func (s *Session) keep(beatParts func(Beat) error, onBeat func(Beat)) {
 // pause waits for d. It returns false as soon as the session is suspected to be lost, but
 // not within suspectEvery of the last time.
 func (l *life) pause(d time.Duration, asked *time.Time) bool {
-	end := time.After(d)
-	select {
-	case <-end:
-		return true
-	case <-l.ctx.Done():
-		return true
-	case <-l.suspect:
-	}
-	select {
-	case <-end:
-		return true
-	case <-l.ctx.Done():
-		return true
-	case <-time.After(time.Until(asked.Add(suspectEvery))):
-		*asked = time.Now()
-		return false
+	end, suspect, soon := time.After(d), l.suspect, (<-chan time.Time)(nil)
+	for {
+		select {
+		case <-end:
+			return true
+		case <-l.ctx.Done():
+			return true
+		case <-suspect:
+			suspect, soon = nil, time.After(time.Until(asked.Add(suspectEvery)))
+		case <-soon:
+			*asked = time.Now()
+			return false
+		}
 	}
 }
 

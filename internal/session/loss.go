@@ -52,14 +52,12 @@ func (from *Source) listen(s *Session) {
 	})
 }
 
-// lookForLoss sends an empty statement, unless the connection is waited on, or used: so a
-// session that the server has ended is noticed before the next heartbeat.
-func (s *Session) lookForLoss() error {
-	if s.pin.IsBusy() {
-		return nil
+// lookForLoss sends an empty statement: so a session that the server has ended ends before the
+// next heartbeat.
+func (s *Session) lookForLoss() {
+	if _, err := Quiet(s).Call(s.life.ctx, func(ctx context.Context, _ *db.Queries) error { return s.pin.Ping(ctx) }, nil); err != nil {
+		s.life.cancel(s.causeOf(err))
 	}
-	_, err := Quiet(s).Call(s.life.ctx, func(ctx context.Context, _ *db.Queries) error { return s.pin.Ping(ctx) }, nil)
-	return s.causeOf(err)
 }
 
 // PingDriver sends a statement that no driver prepares.
