@@ -199,8 +199,8 @@ func TestADeputyWaitsAgainWhenItsWaitRunsOut(t *testing.T) {
 			}
 		}
 		got := counter.since(before)
-		delete(got, "prepared TryAsDeputy")                                                  // it tries instead of waiting for too short a time
-		sent := []string{"WaitLock", "prepared Confirm", "PairIsFree", "Identify", "Holder"} // Holder for the recorder's LeaderChanged hook
+		delete(got, "prepared TryAsDeputy")                                                                                        // it tries instead of waiting for too short a time
+		sent := []string{"WaitLock", "prepared Confirm", "PairIsFree", "Identify", "Holder"}                                       // Holder for the recorder's LeaderChanged hook
 		if len(got) != len(sent) || slices.ContainsFunc(sent, func(name string) bool { return got[name] < 3 || got[name] > 12 }) { // they begin and end between two
 			t.Errorf("five heartbeat intervals took %v", got)
 		}
