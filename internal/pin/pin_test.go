@@ -103,8 +103,8 @@ func TestAConnectionWithoutPingIsAskedByAStatement(t *testing.T) {
 				t.Errorf("%s: nothing was sent", name)
 			}
 		case *bareConn:
-			if c.prepared != 1 {
-				t.Errorf("%s: %d statements were prepared", name, c.prepared)
+			if c.prepared != 1 || c.closed != 1 {
+				t.Errorf("%s: %d statements were prepared, and %d closed", name, c.prepared, c.closed)
 			}
 		}
 		conn.Discard(false, false)
@@ -113,20 +113,26 @@ func TestAConnectionWithoutPingIsAskedByAStatement(t *testing.T) {
 }
 
 // A bareConn has nothing but what a driver must have.
-type bareConn struct{ prepared int }
+type bareConn struct{ prepared, closed int }
 
 func (c *bareConn) Begin() (driver.Tx, error) { return nil, errors.ErrUnsupported }
 func (c *bareConn) Prepare(string) (driver.Stmt, error) {
 	c.prepared++
-	return bareStmt{}, nil
+	return bareStmt{of: c}, nil
 }
 func (c *bareConn) Close() error                                 { return nil }
 func (c *bareConn) Connect(context.Context) (driver.Conn, error) { return c, nil }
 func (c *bareConn) Driver() driver.Driver                        { return nil }
 
-type bareStmt struct{ driver.Stmt }
+type bareStmt struct {
+	driver.Stmt
+	of *bareConn
+}
 
-func (bareStmt) Close() error { return nil }
+func (s bareStmt) Close() error {
+	s.of.closed++
+	return nil
+}
 
 // The rollback of a cancelled transaction may close its connection while a call comes. (To
 // compare: without afterTx the race detector makes 5 in 300,000 panic.)
