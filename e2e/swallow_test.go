@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
-	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -16,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pgelector/pgelector/e2e/mimic"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/roster"
 )
@@ -23,7 +23,6 @@ import (
 // A swallower is a proxy that drops the answer to one statement, and then cuts that connection:
 // the server has done what the client never hears of.
 type swallower struct {
-	t        *testing.T
 	dsn      string
 	target   string       // in the text of the statement
 	armed    atomic.Bool  // the next one's answer is dropped
@@ -36,7 +35,7 @@ func (s *server) swallows(t *testing.T, target string) *swallower {
 	t.Helper()
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	check(t, err)
-	w := &swallower{t: t, target: target, dsn: strings.Replace(s.database(t), s.Addr(), listener.Addr().String(), 1)}
+	w := &swallower{target: target, dsn: strings.Replace(s.database(t), s.Addr(), listener.Addr().String(), 1)}
 	w.links.Go(func() {
 		for {
 			client, err := listener.Accept()
@@ -91,37 +90,23 @@ func (w *swallower) link(client, server net.Conn) {
 
 // forward passes on what the client sends, and looks for the statement.
 func (w *swallower) forward(client io.Reader, server io.Writer, deaf *atomic.Bool) {
-	prepared := map[string]string{}
+	statements := mimic.Statements{}
 	for startup := true; ; startup = false {
-		head := make([]byte, 5)
+		kind, body, err := mimic.Read(client, !startup)
+		if err != nil {
+			return
+		}
+		message := mimic.Frame(kind, body)
 		if startup { // has no type
-			head = head[:4]
+			message = message[1:]
 		}
-		if _, err := io.ReadFull(client, head); err != nil {
-			return
-		}
-		body := make([]byte, binary.BigEndian.Uint32(head[len(head)-4:])-4)
-		if _, err := io.ReadFull(client, body); err != nil {
-			return
-		}
-		fields := strings.SplitN(string(body), "\x00", 3)
-		text := ""
-		switch {
-		case startup:
-		case head[0] == 'P':
-			prepared[fields[0]] = fields[1]
-		case head[0] == 'B':
-			text = prepared[fields[1]]
-		case head[0] == 'Q':
-			text = fields[0]
-		}
-		if strings.Contains(strings.ToUpper(text), strings.ToUpper(w.target)) {
+		if text := statements.Executed(kind, body); strings.Contains(strings.ToUpper(text), strings.ToUpper(w.target)) {
 			w.executed.Add(1)
 			if w.armed.CompareAndSwap(true, false) {
 				deaf.Store(true)
 			}
 		}
-		if _, err := server.Write(append(head, body...)); err != nil {
+		if _, err := server.Write(message); err != nil {
 			return
 		}
 	}

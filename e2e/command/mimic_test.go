@@ -123,7 +123,7 @@ func (s *imitated) verdicts() string {
 	return fmt.Sprintf("%s | %s | %s | %s", said.answer("session scope"), said.answer("transaction scope"), s.lead(elector.SessionScope), s.lead(elector.Auto))
 }
 
-// lead has two candidates campaign, and then the one that leads vanish. It returns what became of them.
+// lead has two candidates campaign, the second one beside the first one's term. It returns what became of them.
 func (s *imitated) lead(scope elector.Scope) string {
 	var leaders []*elector.Term
 	verdict := ""

@@ -116,7 +116,7 @@ func (p *Pooler) borrow(user, database string) (*backend, error) {
 		return nil, err
 	}
 	for {
-		kind, body, err := message(b, true)
+		kind, body, err := Read(b, true)
 		switch {
 		case err != nil || kind == 'E':
 			b.forget()
@@ -124,7 +124,7 @@ func (p *Pooler) borrow(user, database string) (*backend, error) {
 		case kind == 'Z':
 			return b, nil
 		case kind == 'S' || kind == 'K':
-			b.greeting = append(b.greeting, framed(kind, body)...)
+			b.greeting = append(b.greeting, Frame(kind, body)...)
 		}
 	}
 }
@@ -135,33 +135,12 @@ func (p *Pooler) giveBack(user, database string, b *backend) {
 	p.waiting[user+"/"+database] = append(p.waiting[user+"/"+database], b)
 }
 
-// message reads a message. The first one of a client has no type.
-func message(from io.Reader, typed bool) (kind byte, body []byte, err error) {
-	head := make([]byte, 5)
-	if !typed {
-		head = head[1:]
-	}
-	if _, err := io.ReadFull(from, head); err != nil {
-		return 0, nil, err
-	}
-	if typed {
-		kind = head[0]
-	}
-	body = make([]byte, binary.BigEndian.Uint32(head[len(head)-4:])-4)
-	_, err = io.ReadFull(from, body)
-	return kind, body, err
-}
-
-func framed(kind byte, body []byte) []byte {
-	return append(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(body)+4)), body...)
-}
-
 // A client is one connection to the pooler.
 type client struct {
 	*Pooler
 	net.Conn
 	user, database string
-	prepared       map[string]string
+	statements     Statements
 	b              *backend
 	kept           int  // reasons to keep the backend
 	turns          int  // transactions on a backend that is kept
@@ -170,11 +149,11 @@ type client struct {
 
 func (p *Pooler) serve(conn net.Conn) {
 	defer p.track(conn)()
-	_, startup, err := message(conn, false)
+	_, startup, err := Read(conn, false)
 	if err != nil || len(startup) < 4 {
 		return
 	}
-	c := &client{Pooler: p, Conn: conn, prepared: map[string]string{}}
+	c := &client{Pooler: p, Conn: conn, statements: Statements{}}
 	words := strings.Split(string(startup[4:]), "\x00")
 	for i := 0; i+1 < len(words); i += 2 {
 		switch words[i] {
@@ -207,12 +186,12 @@ func (p *Pooler) serve(conn net.Conn) {
 func (c *client) exchange() error {
 	var request []byte
 	for done := false; !done; {
-		kind, body, err := message(c.Conn, true)
+		kind, body, err := Read(c.Conn, true)
 		if err != nil || kind == 'X' {
 			return io.EOF
 		}
 		c.see(kind, body)
-		request = append(request, framed(kind, body)...)
+		request = append(request, Frame(kind, body)...)
 		done = kind == 'S' || kind == 'Q'
 	}
 	if c.b == nil {
@@ -226,7 +205,7 @@ func (c *client) exchange() error {
 		return c.lost(err)
 	}
 	for {
-		kind, body, err := message(c.b, true)
+		kind, body, err := Read(c.b, true)
 		if err != nil {
 			return c.lost(err)
 		}
@@ -235,7 +214,7 @@ func (c *client) exchange() error {
 				c.between()
 			}
 		}
-		if _, err := c.Conn.Write(framed(kind, body)); err != nil || kind == 'Z' {
+		if _, err := c.Conn.Write(Frame(kind, body)); err != nil || kind == 'Z' {
 			return err
 		}
 	}
@@ -250,16 +229,7 @@ func (c *client) lost(err error) error {
 
 // see asks the policy about the statements that are executed.
 func (c *client) see(kind byte, body []byte) {
-	fields, statement := strings.SplitN(string(body), "\x00", 3), ""
-	switch kind {
-	case 'P':
-		c.prepared[fields[0]] = fields[1]
-	case 'B':
-		statement = c.prepared[fields[1]]
-	case 'Q':
-		statement = fields[0]
-	}
-	if statement != "" && c.policy.Keeps != nil {
+	if statement := c.statements.Executed(kind, body); statement != "" && c.policy.Keeps != nil {
 		c.kept = max(0, c.kept+c.policy.Keeps(statement))
 	}
 }

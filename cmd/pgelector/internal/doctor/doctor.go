@@ -81,7 +81,7 @@ func (x *Examination) run(ctx context.Context) (err error) {
 		return err
 	}
 	usable := x.server(server)
-	for _, check := range []func(context.Context) error{x.pooler, x.trialIf(usable, candidate), x.tokenParts, x.settings, x.privileges, x.capacity, x.elections, x.roundTrips, x.clocks, x.durability, x.probeIf(server, usable)} {
+	for _, check := range []func(context.Context) error{x.pooler, x.trialIf(usable, candidate), x.tokenParts, x.settings, x.privileges, x.capacity, x.elections, x.roundTrips, x.clocks, x.around, x.probeIf(server, usable)} {
 		if err := check(ctx); err != nil {
 			return err
 		}

@@ -34,8 +34,9 @@ func (x *Examination) trialParts() {
 	}
 }
 
-// durability checks what tokens rely on when the host of the server crashes.
-func (x *Examination) durability(ctx context.Context) error {
+// around tells what else matters: who manages failovers, the protocol, and what tokens rely on when
+// the host of the server crashes.
+func (x *Examination) around(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, x.Timeout)
 	defer cancel()
 	c, err := x.Target.Connect(ctx)
