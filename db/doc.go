@@ -31,6 +31,9 @@ const (
 	RepeatableRead = "-- name: RepeatableRead :exec\nSET LOCAL transaction_isolation = 'repeatable read'"
 	ReadCommitted  = "-- name: ReadCommitted :exec\nSET LOCAL transaction_isolation = 'read committed'"
 
+	// Nothing is a statement that is empty: its answer says that the server answers.
+	Nothing = "-- name: Nothing :exec"
+
 	// RollBackAndChain is the first statement of a transaction that is to be committed. BEGIN is
 	// only a warning in one that other code has left open: that one is rolled back then.
 	RollBackAndChain = "-- name: RollBackAndChain :exec\nROLLBACK AND CHAIN"

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/pgelector/pgelector/db"
 )
 
 var (
@@ -99,7 +101,7 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 		return driver.RowsAffected(0), c.endTx(ctx, aCommit)
 	case "ROLLBACK":
 		return driver.RowsAffected(0), c.endTx(ctx, aRollback)
-	case "-- ping": // an empty statement
+	case db.Nothing:
 		return driver.RowsAffected(0), c.Ping(ctx)
 	}
 	a, err := c.call(ctx, &message{kind: aQuery, query: query, args: values(args)})

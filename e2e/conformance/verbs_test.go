@@ -155,6 +155,7 @@ var verbs = map[string]func(*call) (string, error){
 		return fmt.Sprint(row.Held, " ", c.name(row.Pid)), err
 	},
 	"RollBackAndChain": executed(db.RollBackAndChain),
+	"Nothing":          executed(db.Nothing),
 	"Savepoint":        executed(db.Savepoint),
 	"RollBackToIt":     executed(db.RollBackToIt),
 	"ReleaseIt":        executed(db.ReleaseIt),

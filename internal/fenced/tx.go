@@ -160,11 +160,19 @@ func (tx *Tx) outcome(ctx context.Context, err error) error {
 	switch state := pgerr.State(err); {
 	case err == nil:
 		return nil
-	case pgerr.Broken(err) || state == unknownCompletion || !meansRollback(state) && pin.AfterTx(func() error { return tx.conn.PingContext(ctx) }) != nil:
+	case pgerr.Broken(err) || state == unknownCompletion || !meansRollback(state) && !tx.serverAnswers(ctx):
 		tx.HeartbeatNow()
 		return pgerr.Wrap(pgerr.ErrOutcomeUnknown, err)
 	}
 	return pgerr.Wrap(pgerr.ErrRolledBack, err) // the server says so
+}
+
+// serverAnswers asks by a statement: where a wrapper hides the driver's Ping, database/sql's asks nobody.
+func (tx *Tx) serverAnswers(ctx context.Context) bool {
+	return pin.AfterTx(func() error {
+		_, err := tx.conn.ExecContext(ctx, db.Nothing)
+		return err
+	}) == nil
 }
 
 // unknownCompletion is the SQLSTATE that says that nobody knows.

@@ -9,10 +9,13 @@ import (
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
-// look reads the clocks, and notes that the process does not stand still.
+// look reads the clocks, and notes that the process does not stand still. Once the validity has run
+// out it notes nothing: Expiry is to see how long the process stood still before.
 func (p *Proof) look() Instant {
 	now := p.Now()
-	p.looked.Store(&now)
+	if p.answered.Load() == nil || p.Left() > 0 {
+		p.looked.Store(&now)
+	}
 	return now
 }
 

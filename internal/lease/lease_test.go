@@ -2,6 +2,7 @@ package lease
 
 import (
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -92,6 +93,18 @@ func TestAnExpirySaysWhoWasSilent(t *testing.T) {
 		if err := p.Expiry(); err.Error() != want || !errors.Is(err, pgerr.ErrLeaseExpired) {
 			t.Errorf("got %q, want %q", err, want)
 		}
+	}
+}
+
+// Whoever looks first after a freeze must not hide it from the log.
+func TestALookAfterAFreezeDoesNotHideIt(t *testing.T) {
+	p := NewProof(Lease{Length: 10 * time.Second}, Clock{})
+	now := p.Now()
+	p.answered.Store(&Instant{Mono: now.Mono - time.Minute, Wall: now.Wall - time.Minute})
+	p.looked.Store(p.answered.Load())
+	p.SinceAnswered()
+	if err := p.Expiry(); !strings.Contains(err.Error(), "this process stood still for 60 s") {
+		t.Error(err)
 	}
 }
 

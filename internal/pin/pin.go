@@ -172,10 +172,10 @@ func (c *Conn) Ping(ctx context.Context) (err error) {
 		case driver.Pinger:
 			err = conn.Ping(ctx)
 		case driver.ExecerContext: // a wrapper may hide Ping, and nil must mean that the server has answered
-			_, err = conn.ExecContext(ctx, "-- ping", nil)
+			_, err = conn.ExecContext(ctx, db.Nothing, nil)
 		case driver.Conn: // the least that a driver has
 			var statement driver.Stmt
-			if statement, err = conn.Prepare("-- ping"); err == nil {
+			if statement, err = conn.Prepare(db.Nothing); err == nil {
 				err = statement.Close()
 			}
 		}

@@ -15,7 +15,6 @@ import (
 type Pool interface {
 	db.DBTX
 	BeginTx(context.Context, *sql.TxOptions) (*sql.Tx, error)
-	PingContext(context.Context) error
 }
 
 // Ask makes a call that reads, in a transaction. Outside one, lib/pq and some modes of pgx send a
@@ -61,7 +60,7 @@ func askOnce(ctx context.Context, pool Pool, writes bool, call func(db.DBTX) err
 	case pgerr.State(err) == "0A000": // a standby: lib/pq wants to write
 		tx, err = pool.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	}
-	for n := 1; IsRefusal(err) && pool.PingContext(ctx) == nil; n++ { // or the pooler was full, or its backends end
+	for n := 1; IsRefusal(err) && answers(ctx, pool); n++ { // or the pooler was full, or its backends end
 		if n == Refusals {
 			return call(pool)
 		}
@@ -81,6 +80,12 @@ func askOnce(ctx context.Context, pool Pool, writes bool, call func(db.DBTX) err
 		return err
 	}
 	return tx.Commit()
+}
+
+// answers asks by a statement: where a wrapper hides the driver's Ping, database/sql's asks nobody.
+func answers(ctx context.Context, pool Pool) bool {
+	_, err := pool.ExecContext(ctx, db.Nothing)
+	return err == nil
 }
 
 // Refusals are how many transactions a pooler in statement mode has refused at least.
