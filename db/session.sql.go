@@ -272,27 +272,39 @@ func (q *Queries) ShowsSnapshot(ctx context.Context, pid int32) (ShowsSnapshotRo
 }
 
 const TrialLock = `-- name: TrialLock :one
-SELECT CASE WHEN t.granted THEN EXISTS (
-    SELECT FROM pg_catalog.pg_locks AS l
-    WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
-        AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 2
-        AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $1::bigint
-) ELSE false END::boolean AS shown
-FROM (SELECT pg_catalog.pg_try_advisory_xact_lock($2::integer, $3::integer) AS granted OFFSET 0) AS t
+SELECT CASE WHEN $1::boolean THEN t.shown
+    WHEN pg_catalog.pg_advisory_unlock($2::integer, $3::integer) THEN t.shown
+    ELSE false END::boolean AS shown
+FROM (SELECT CASE WHEN taken.granted THEN EXISTS (
+        SELECT FROM pg_catalog.pg_locks AS l
+        WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
+            AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 2
+            AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $4::bigint
+    ) ELSE false END AS shown
+    FROM (SELECT CASE WHEN $1::boolean THEN pg_catalog.pg_try_advisory_xact_lock($2::integer, $3::integer)
+        ELSE pg_catalog.pg_try_advisory_lock($2::integer, $3::integer) END AS granted OFFSET 0) AS taken
+    OFFSET 0) AS t
 `
 
 type TrialLockParams struct {
-	Key  int64
-	High int32
-	Low  int32
+	Inside bool
+	High   int32
+	Low    int32
+	Key    int64
 }
 
 // TrialLock takes a lock that nobody else knows until the statement ends, and checks that
-// pg_locks shows it: false means that the server's advisory locks are stubs. The two integers
-// are the halves of key. CASE evaluates the subplan that reads pg_locks after the lock was
-// granted.
+// pg_locks shows it: false means that the server's advisory locks are stubs. Some servers have
+// real ones of transactions only: inside is as for TryLock. The two integers are the halves of
+// key. CASE evaluates the subplan that reads pg_locks after the lock was granted, and OFFSET 0
+// has each step made before the next.
 func (q *Queries) TrialLock(ctx context.Context, arg TrialLockParams) (bool, error) {
-	row := q.db.QueryRowContext(ctx, TrialLock, arg.Key, arg.High, arg.Low)
+	row := q.db.QueryRowContext(ctx, TrialLock,
+		arg.Inside,
+		arg.High,
+		arg.Low,
+		arg.Key,
+	)
 	var shown bool
 	err := row.Scan(&shown)
 	return shown, err

@@ -190,8 +190,13 @@ func takenLocks(x *execution, m *message) (a Answer, err error) {
 
 // trialLock's arguments are the key and its halves.
 func trialLock(x *execution, m *message) (Answer, error) {
-	granted, err := x.server.locks.try(x.backend, twoIntegers(m.integer(1), m.integer(2)), exclusive, byTransaction)
-	return one(granted && x.server.holder(pair(m.integer(0))) == x.backend), err
+	id := twoIntegers(m.integer(1), m.integer(2))
+	granted, err := x.server.locks.try(x.backend, id, exclusive, m.scopeOf(0))
+	shown := granted && x.server.holder(pair(m.integer(3))) == x.backend
+	if !m.bool(0) && !x.server.locks.unlock(x.backend, id, exclusive) {
+		shown = false
+	}
+	return one(shown), err
 }
 
 func heldLocks(x *execution, m *message) (a Answer, err error) {

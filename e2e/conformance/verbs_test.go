@@ -175,7 +175,7 @@ var verbs = map[string]func(*call) (string, error){
 	},
 	"TrialLock": func(c *call) (string, error) {
 		high, low := guard(c.key())
-		shown, err := c.q.TrialLock(c, db.TrialLockParams{Key: c.key(), High: high, Low: low})
+		shown, err := c.q.TrialLock(c, db.TrialLockParams{Inside: slices.Contains(c.words, "inside"), Key: c.key(), High: high, Low: low})
 		return fmt.Sprint(shown), err
 	},
 	"HeldLocks": func(c *call) (string, error) {

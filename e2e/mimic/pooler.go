@@ -6,11 +6,14 @@ package mimic
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"sync"
+	"time"
 )
 
 // A Policy is what a pooler does with the backends of its clients.
@@ -94,14 +97,27 @@ type backend struct {
 	forget   func()
 }
 
+// lives reports whether an idle backend has said nothing: at its end it would.
+func (b *backend) lives() bool {
+	_ = b.SetReadDeadline(time.Now().Add(time.Millisecond))
+	_, err := b.Read(make([]byte, 1))
+	_ = b.SetReadDeadline(time.Time{})
+	return errors.Is(err, os.ErrDeadlineExceeded)
+}
+
 // borrow returns the backend of that user and database that waited longest, or connects.
 func (p *Pooler) borrow(user, database string) (*backend, error) {
 	p.mu.Lock()
 	key := user + "/" + database
-	if all := p.waiting[key]; len(all) >= max(1, p.policy.Least) {
-		p.waiting[key] = all[1:]
+	for len(p.waiting[key]) >= max(1, p.policy.Least) {
+		b := p.waiting[key][0]
+		p.waiting[key] = p.waiting[key][1:]
 		p.mu.Unlock()
-		return all[0], nil
+		if b.lives() {
+			return b, nil
+		}
+		b.forget()
+		p.mu.Lock()
 	}
 	p.mu.Unlock()
 	conn, err := net.Dial("tcp4", p.upstream)

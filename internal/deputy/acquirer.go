@@ -61,7 +61,7 @@ func (a *acquirer) Acquire(ctx context.Context, t lock.Try) lock.Attempt {
 	source := a.d.Source
 	if a.last != nil && a.last.Lost() {
 		source.Invalidate() // it may be another server now
-		source.SuspectMove(context.Cause(a.last.Session.TermContext()))
+		source.SuspectSessions(context.Cause(a.last.Session.TermContext()))
 	}
 	a.last = nil
 	r, err := a.d.OnChecked(ctx, func() (lock.Attempt, error) { return a.attempt(ctx, t) })

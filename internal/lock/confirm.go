@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 
 	"github.com/pgelector/pgelector/db"
@@ -22,10 +21,6 @@ var (
 // ErrTwoServers is returned when another connection of the pool does not see the transaction's locks.
 var ErrTwoServers = errors.New("elector: the pool leads to two servers, and only one of them has the lock: " +
 	"is an address moving in a failover, or does it lead to several primaries?")
-
-// errReleased is returned when the session does not hold a lock that the server has just granted.
-var errReleased = errors.New("elector: the lock was granted, and is gone: does other code, or the driver, release all advisory locks " +
-	"of its connections (pg_advisory_unlock_all, DISCARD ALL)? Or do locks of sessions do nothing here, as in CockroachDB?")
 
 // errSharedBackend is returned when two candidates share one backend, so that the server
 // granted the lock twice.
@@ -96,24 +91,4 @@ func addEpoch(token, own int64, setting string) (int64, error) {
 			"into a token: want a sum of at most %d", ErrTokenEpoch, timeline, epoch, own, stored, maxTimeline)
 	}
 	return token + epoch<<timelineShift, nil
-}
-
-// Trial takes a lock for one statement, in which it must show in pg_locks. It returns
-// ErrNoAdvisoryLocks if the server's locks are stubs.
-func Trial(ctx context.Context, s *session.Session, key int64) error {
-	high, low := lockkey.Halves(key)
-	shown, err := session.Ask(ctx, s, (*db.Queries).TrialLock, db.TrialLockParams{Key: key, High: high, Low: low})
-	if err == nil && !shown {
-		err = pgerr.ErrNoAdvisoryLocks
-	}
-	return err
-}
-
-// Missing is why a lock that the server has granted does not show in pg_locks: its locks are stubs,
-// which no retry will change, or somebody has released it.
-func Missing(ctx context.Context, s *session.Session) error {
-	if err := Trial(ctx, s, int64(rand.Uint64())); err != nil {
-		return err
-	}
-	return errReleased
 }

@@ -115,7 +115,7 @@ func TestOnlyALockThatIsConfirmedInEveryRespectElects(t *testing.T) {
 		"without a token":                {confirm: drivertest.Rows{{true, int64(pid), int64(0), "0", false, ""}}, want: ErrNoToken},
 		"with an epoch that is none":     {confirm: drivertest.Rows{{true, int64(pid), int64(aToken), "x", false, ""}}, want: ErrTokenEpoch},
 		"gone":                           {confirm: drivertest.Rows{{false, int64(pid), int64(aToken), "x", false, ""}}, want: errReleased},
-		"gone, where locks are stubs":    {confirm: drivertest.Rows{{false, int64(pid), int64(aToken), "0", false, ""}}, trial: drivertest.Rows{{false}}, want: pgerr.ErrNoAdvisoryLocks},
+		"gone, where locks are stubs":    {confirm: drivertest.Rows{{false, int64(pid), int64(aToken), "0", false, ""}}, trial: drivertest.Rows{{false}}, want: pgerr.ErrNoSessionLocks},
 		"gone, and the trial has no row": {confirm: drivertest.Rows{{false, int64(pid), int64(aToken), "0", false, ""}}, trial: drivertest.Rows{}, want: errNoRow},
 		"not answered":                   {err: drivertest.State("57014"), want: drivertest.State("57014")},
 		"refused by a part":              {confirm: drivertest.Rows{{true, int64(pid), int64(aToken), "0", false, ""}}, part: errPart, want: errPart},

@@ -191,7 +191,7 @@ func TestAWarmUpShowsWhetherLocksAreReal(t *testing.T) {
 		want  error
 	}{
 		"real":   {trial: drivertest.Rows{{true}}},
-		"stubs":  {trial: drivertest.Rows{{false}}, want: pgerr.ErrNoAdvisoryLocks},
+		"stubs":  {trial: drivertest.Rows{{false}}, want: pgerr.ErrNoSessionLocks},
 		"failed": {err: drivertest.State("57P01"), want: drivertest.State("57P01")},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -40,7 +40,7 @@ type Config struct {
 type Source struct {
 	Config
 	Settings  []Setting // of each session; without those that the server refuses
-	Suspected bool      // a session was moved to another backend, although a check had passed
+	Suspected bool      // a check had passed, and session scope does not work
 
 	pool    *sql.DB
 	checked bool                  // since the last failure
@@ -114,18 +114,19 @@ func (from *Source) Refuses(err error) bool {
 		return from.met.Load() < aPrimary
 	case errors.Is(err, pgerr.ErrSessionPooled):
 		return !from.HasPassed()
+	case errors.Is(err, pgerr.ErrNoSessionLocks):
+		return from.Scope == SessionScope
 	}
 	return errors.Is(err, pgerr.ErrNoAdvisoryLocks) || errors.Is(err, pgerr.ErrPoolTooSmall) || errors.Is(err, pgerr.ErrPoolClosed) || errors.Is(err, pgerr.ErrServerTooOld)
 }
 
-// InTransaction reports whether sessions have their locks inside transactions. It may be
-// called from any goroutine.
+// InTransaction reports whether sessions have their locks inside transactions. Any goroutine may call it.
 func (from *Source) InTransaction() bool { return from.inside.Load() }
 
-// SuspectMove makes the next check try transaction scope, if err shows that a session was moved to
-// another backend, which the last check missed.
-func (from *Source) SuspectMove(err error) {
-	from.Suspected = from.Scope == Auto && errors.Is(err, pgerr.ErrSessionPooled) && !errors.Is(err, pgerr.ErrMixedUp)
+// SuspectSessions makes the next check try transaction scope, if err shows what the last check missed:
+// a session was moved to another backend, or locks of sessions are stubs.
+func (from *Source) SuspectSessions(err error) {
+	from.Suspected = from.Scope == Auto && (errors.Is(err, pgerr.ErrNoSessionLocks) || errors.Is(err, pgerr.ErrSessionPooled) && !errors.Is(err, pgerr.ErrMixedUp))
 }
 
 // SettingsWith are the settings with another value of one, as a parameter of a statement.
@@ -136,24 +137,25 @@ func (from *Source) SettingsWith(name, value string) string {
 // Invalidate has the server checked again before the next Retry.
 func (from *Source) Invalidate() { from.checked = false }
 
-// Retry checks the server if that is due, and calls try; again at once if it met a dead
-// connection, one with a transaction that other code has left open, or one to an old
-// primary. The pool's idle connections may all be dead, as after a restart of the server;
-// that is no reason to wait. After an error the server is checked again, because it may be
-// another one by then, unless ctx was cancelled or a transaction was left open.
+// Retry checks the server if that is due, and calls try; again at once if it met a dead connection, one
+// with a transaction that other code has left open, or one to an old primary, or stubs of session locks.
+// The pool's idle connections may all be dead, as after a restart of the server; that is no reason to
+// wait. After an error the server is checked again, because it may be another one by then, unless ctx
+// was cancelled or a transaction was left open.
 func (from *Source) Retry(ctx context.Context, try func() error) error {
 	for next := NextIdle(from.pool); ; {
 		err := from.check(ctx)
 		if err == nil {
 			err = try()
-			from.SuspectMove(err)
+			from.SuspectSessions(err)
 		}
 		from.checked = from.checked && (err == nil || ctx.Err() != nil || errors.Is(err, pgerr.ErrOpenTransaction))
 		if IsSuspicious(err) {
 			Suspect(from.pool)
 		}
 		dead := pgerr.MaybeBroken(err) && !errors.Is(err, pgerr.ErrSessionPooled) || errors.Is(err, pgerr.ErrOpenTransaction)
-		if again := dead || errors.Is(err, pgerr.ErrOldPrimary); !again || !next.More() {
+		elsewhere := from.Suspected && errors.Is(err, pgerr.ErrNoSessionLocks) // the check may choose transaction scope
+		if again := dead || errors.Is(err, pgerr.ErrOldPrimary); !elsewhere && (!again || !next.More()) {
 			return err
 		}
 	}
@@ -194,8 +196,7 @@ func (from *Source) Start(s *Session) {
 	}()
 }
 
-// SettingsFor are the settings of a session for the lock of that key, as a parameter of a
-// statement.
+// SettingsFor are the settings of a session for the lock of that key, as a statement's parameter.
 func (from *Source) SettingsFor(key int64) string {
 	if !from.InTransaction() {
 		return Encode(from.Settings)

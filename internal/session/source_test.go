@@ -27,6 +27,7 @@ func TestAnErrorThatNoRetryMendsIsPermanent(t *testing.T) {
 		return v
 	}
 	primary, passed := func(v *Source) { v.ReachedPrimary() }, func(v *Source) { v.Passed(Finding{}) }
+	inSessions := func(v *Source) { v.Scope = SessionScope }
 	for _, c := range []struct {
 		of   *Source
 		err  error
@@ -35,6 +36,8 @@ func TestAnErrorThatNoRetryMendsIsPermanent(t *testing.T) {
 		{server(), pgerr.ErrSessionPooled, true},
 		{server(), pgerr.ErrNoAdvisoryLocks, true},
 		{server(), pgerr.ErrPoolTooSmall, true},
+		{server(inSessions), pgerr.ErrNoSessionLocks, true},
+		{server(), pgerr.ErrNoSessionLocks, false}, // Auto goes on in transactions
 		{server(), pgerr.ErrServerTooOld, true},
 		{server(), pgerr.ErrServerReadOnly, true},
 		{server(), pgerr.ErrSessionLost, false},

@@ -40,10 +40,11 @@ func (c *Conn) Close() {
 	}()
 }
 
-// Backend returns the process id of the backend that answers.
+// Backend returns the process id of the backend that answers. It sets a parameter for the statement, as
+// candidates do: some proxies keep the backend from then on.
 func (c *Conn) Backend(ctx context.Context) (pid uint32, err error) {
 	pid, err = ask.Await(ctx, func(ctx context.Context) (pid uint32, err error) {
-		err = c.conn.QueryRowContext(ctx, "SELECT pg_catalog.pg_backend_pid()").Scan(&pid)
+		err = c.conn.QueryRowContext(ctx, "SELECT pg_catalog.pg_backend_pid() FROM pg_catalog.set_config('pgelector.doctor', '', true)").Scan(&pid)
 		return pid, err
 	})
 	if err != nil {

@@ -53,11 +53,11 @@ func (p *prober) ends(ctx context.Context, set string, inside bool) (ended bool,
 
 // idles sets a timeout, and reports whether the server then ends that backend.
 func (p *prober) idles(ctx context.Context, c db.DBTX, set string) (ended bool, err error) {
-	var pid int
-	if err := c.QueryRowContext(ctx, "SELECT pg_catalog.pg_backend_pid()").Scan(&pid); err != nil {
+	if _, err := c.ExecContext(ctx, set); err != nil {
 		return false, err
 	}
-	if _, err := c.ExecContext(ctx, set); err != nil {
+	var pid int // which a proxy may keep for the session from the setting on
+	if err := c.QueryRowContext(ctx, "SELECT pg_catalog.pg_backend_pid()").Scan(&pid); err != nil {
 		return false, err
 	}
 	for began := time.Now(); !ended && time.Since(began) < probeBound && ask.Sleep(ctx, 50*time.Millisecond); {

@@ -169,7 +169,9 @@ func (p *prober) locks(ctx context.Context) {
 	} else {
 		session, seenToo, err := p.attempt(ctx, "SELECT pg_catalog.pg_try_advisory_lock($1::bigint)", "SELECT pg_catalog.pg_advisory_unlock($1::bigint)")
 		p.record(sessionLock, judge(session, err), err)
-		seen = min(seen, seenToo)
+		if session { // else pg_locks cannot show it
+			seen = min(seen, seenToo)
+		}
 	}
 	p.record(transactionLock, judge(inside, err), err)
 	p.record(seenInLocks, judge(seen == 1, err), err)
