@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/drivertest"
 	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
@@ -121,5 +122,34 @@ func TestNothingIsKeptOfAPoolWithoutSessions(t *testing.T) {
 	}
 	if len(all.of) > 0 {
 		t.Errorf("kept %v", all.of)
+	}
+}
+
+// A checker uses transactions once session scope is suspected not to work.
+type checker struct{ NoPart }
+
+func (checker) Check(_ context.Context, from *Source) error {
+	if from.Suspected {
+		from.UseTransactions()
+	}
+	return nil
+}
+
+func TestWhereLocksOfSessionsAreStubsAutoTriesTransactionsAtOnce(t *testing.T) {
+	for scope, want := range map[Scope]error{Auto: nil, SessionScope: pgerr.ErrNoSessionLocks} {
+		pool := (&drivertest.Driver{}).Open()
+		from := NewSource(pool, Config{Scope: scope, Parts: Parts{checker{}}})
+		err := from.Retry(t.Context(), func() error {
+			if from.InTransaction() {
+				return nil
+			}
+			return pgerr.ErrNoSessionLocks
+		})
+		if err != want {
+			t.Errorf("scope %v: got %v, want %v", scope, err, want)
+		}
+		if err := pool.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
