@@ -441,8 +441,8 @@ func WithNotifier(n Notifier) CommonOption {
 type Scope int
 
 const (
-	// Auto is SessionScope, unless the first check finds a transaction pooler between the
-	// program and the server. Then it is TransactionScope.
+	// Auto is SessionScope, unless there is a transaction pooler between the program and the
+	// server, or locks of sessions do nothing there. Then it is TransactionScope.
 	Auto Scope = iota
 	// SessionScope holds the locks until the session ends.
 	SessionScope
