@@ -120,7 +120,7 @@ verify: ## Check that generated code, imports, docs and go.mod are up to date
 dist: ## Build the command for five platforms, with checksums and SBOMs: make dist VERSION=v0.1.0
 	@scripts/dist.sh '$(VERSION)'
 
-proof: ## Run every proof, for hours, and write its figures to the documents; goes on where it stopped: make proof STEPS="model soak" (SHORT=1: try it in minutes)
+proof: ## Run every proof, for three hours, and write its figures to the documents; goes on where it stopped: make proof STEPS="model soak" (SHORT=1: try it in minutes)
 	go -C e2e run ./proof -run -steps='$(STEPS)' $(if $(SHORT),-short)
 
 clean: ## Remove built tools and coverage

@@ -189,8 +189,8 @@ func TestAStepIsOfItsCode(t *testing.T) {
 		{"soak", append(library, "shard/member.go", "e2e/soak_test.go"), true},
 		{"soak", []string{"cmd/pgelector/main.go", "scripts/test.sh"}, false},
 		{"simulation", append(library, "electortest/conn.go", "hooks/hooks.go", "hooks/hookstest/wait.go", "shard/member.go"), true},
-		{"servers", append(library, "cmd/pgelector/main.go", "e2e/fleet_test.go", "e2e/go.mod", "scripts/test.sh"), true},
-		{"servers", []string{"README.md", "e2e/proof/proof.json", "e2e/mutation/list.txt"}, false},
+		{"matrix", append(library, "cmd/pgelector/main.go", "e2e/fleet_test.go", "e2e/go.mod", "scripts/test.sh"), true},
+		{"matrix", []string{"README.md", "e2e/proof/proof.json", "e2e/mutation/list.txt"}, false},
 		{"path", append(library, "internal/lock/confirm_test.go"), true},
 		{"fuzzing", append(library, "internal/backoff/backoff_test.go", "e2e/history/proof_test.go"), true},
 		{"fuzzing", []string{"e2e/fleet_test.go", "shard/own_test.go"}, false},
@@ -212,7 +212,7 @@ func named(name string) step {
 // A change of what a step imports runs it again.
 func TestAStepIsOfAllThatItImports(t *testing.T) {
 	t.Chdir("..")
-	for name, packages := range map[string]string{"torture": "./torture", "cluster": "./ha", "simulation": "./simulation", "soak": ".", "servers": "."} {
+	for name, packages := range map[string]string{"torture": "./torture", "cluster": "./ha", "simulation": "./simulation", "soak": ".", "matrix": "."} {
 		all, err := exec.Command("go", "list", "-deps", "-test", packages).Output()
 		if err != nil {
 			t.Fatal(err)
