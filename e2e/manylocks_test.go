@@ -98,7 +98,7 @@ func TestNoStatementIsSlowBesideTheLocksOfStrangers(t *testing.T) {
 		keys[i] = int64(i + 1)
 	}
 	args := map[string]any{"key": int64(1), "pid": pid, "guard_high": 7, "guard_low": 7, "high": 7, "low": 8, "seat": seat, "pair": seat, "seat_high": 7, "seat_low": 9,
-		"candidate": "nobody", "sit": false, "look": true, "release": false, "settings": "[]", "transaction": "", "lease_millis": int64(1e9),
+		"candidate": "nobody", "sit": false, "look": true, "inside": false, "release": false, "settings": "[]", "transaction": "", "lease_millis": int64(1e9),
 		"keys": db.Keys(keys...), "at_most": int64(5000), "keep": int64(1 << 40), "name": int64(1), "request_high": 7, "request_low": 11, "answer": int64(12), "offer_high": 7, "offer_low": 10, "offer": int64(10), "age_seconds": int64(1 << 31)}
 	args["started"] = one[string](t, conn, "SELECT extract(epoch FROM pg_postmaster_start_time())::text")
 	statements := lockStatements(t)
