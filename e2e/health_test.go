@@ -242,7 +242,7 @@ func TestAMonitorQueriesAllElectionsOfASessionWithOneStatement(t *testing.T) {
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		pool, counted := d.openCounted(t, 0, s.DSN())
-		m, err := health.New(pool, health.WithCache(time.Minute))
+		m, err := health.New(pool, health.WithTimeout(time.Minute), health.WithCache(time.Minute))
 		check(t, err)
 		inSessionScope(t, "a shared session needs it")
 		session, err := elector.NewSession(pool, elector.WithHooks(m), elector.WithCandidateID(unique("session")))

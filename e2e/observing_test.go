@@ -305,7 +305,7 @@ func TestWhateverLooksWorksThroughATransactionPooler(t *testing.T) {
 		leader.elected(t)
 		page, err := dashboard.New(pool, dashboard.WithRoster(entries), dashboard.WithElections(leader.Election()))
 		check(t, err)
-		monitor, err := health.New(pool)
+		monitor, err := health.New(pool, health.WithTimeout(time.Minute))
 		check(t, err)
 		follower, err := elector.New(pool, leader.Election())
 		check(t, err)
