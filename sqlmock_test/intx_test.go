@@ -152,10 +152,10 @@ func TestAConnectionThatEndsDuringCommitLeavesTheOutcomeUnknown(t *testing.T) {
 func TestAServerThatPanicsDuringCommitLeavesTheOutcomeUnknown(t *testing.T) {
 	full := &pgconn.PgError{Severity: "PANIC", Code: "53100", Message: "could not write to file: No space left on device"}
 	for name, c := range map[string]struct {
-		err   error
-		asks  int
-		gone  bool
-		want  error
+		err  error
+		asks int
+		gone bool
+		want error
 	}{
 		"the server is gone":                 {full, 1, true, elector.ErrOutcomeUnknown},
 		"the connection goes on":             {full, 1, false, elector.ErrRolledBack},
