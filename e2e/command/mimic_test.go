@@ -5,7 +5,6 @@ package command_test
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -26,16 +25,19 @@ var (
 	setting     = regexp.MustCompile(`(?i)^\s*SET |set_config\(`)
 )
 
-// imitations are the rows of a table in docs/servers.md. Each has a source: nothing is imitated that
+// imitations are rows of two tables in docs/servers.md. Each has a source: nothing is imitated that
 // nobody has written down.
 var imitations = []struct {
-	name, source string
-	stubs        []bool // of transactions, too
-	policy       *mimic.Policy
+	name, behaviour, source string
+	stubs                   []bool // of transactions, too
+	policy                  *mimic.Policy
 }{
-	{name: "grants everything: CockroachDB before transaction locks", source: "https://github.com/cockroachdb/cockroach/issues/13546", stubs: []bool{true}},
-	{name: "real transaction locks, session locks that do nothing: CockroachDB since", source: "https://github.com/cockroachdb/cockroach/pull/168353", stubs: []bool{false}},
-	{name: "keeps a backend from a session lock on, also one not granted: PgDog", source: "https://github.com/pgdogdev/pgdog/blob/28633dbfa41530ab2e4c5956033001f1713abc08/pgdog/src/frontend/router/parser/advisory_lock/mod.rs",
+	{name: "as CockroachDB to 26.2", behaviour: "grants everything",
+		source: "https://github.com/cockroachdb/cockroach/issues/13546", stubs: []bool{true}},
+	{name: "as CockroachDB 26.3", behaviour: "real transaction locks, session locks that do nothing",
+		source: "https://github.com/cockroachdb/cockroach/pull/168353", stubs: []bool{false}},
+	{name: "as PgDog", behaviour: "keeps a backend from a session lock on, also one not granted",
+		source: "https://github.com/pgdogdev/pgdog/blob/28633dbfa41530ab2e4c5956033001f1713abc08/pgdog/src/frontend/router/parser/advisory_lock/mod.rs",
 		policy: &mimic.Policy{Least: 3, Keeps: func(statement string) int {
 			switch {
 			case unlocking.MatchString(statement):
@@ -45,19 +47,22 @@ var imitations = []struct {
 			}
 			return 0
 		}}},
-	{name: "keeps a backend from `SET` or a session lock on, not for a transaction lock: RDS Proxy", source: "https://docs.aws.amazon.com/AmazonRDS/latest/UserGuide/rds-proxy-pinning.html",
+	{name: "as RDS Proxy", behaviour: "keeps a backend from `SET` or a session lock on, not for a transaction lock",
+		source: "https://docs.aws.amazon.com/AmazonRDS/latest/UserGuide/rds-proxy-pinning.html",
 		policy: &mimic.Policy{Least: 3, Keeps: func(statement string) int {
 			if setting.MatchString(statement) || sessionLock.MatchString(statement) {
 				return 1
 			}
 			return 0
 		}}},
-	{name: "changes the backend within a session: Pgpool-II, `statement_level_load_balance`", source: "https://www.pgpool.net/docs/latest/en/html/runtime-config-load-balancing.html",
+	{name: "as Pgpool-II", behaviour: "changes the backend within a session: `statement_level_load_balance`",
+		source: "https://www.pgpool.net/docs/latest/en/html/runtime-config-load-balancing.html",
 		policy: &mimic.Policy{Least: 3, Turn: 7, Keeps: mimic.Session.Keeps}},
-	{name: "session mode that resets nothing: PgBouncer with an empty `server_reset_query`", source: "https://www.pgbouncer.org/config.html", policy: &mimic.Session},
+	{name: "as PgBouncer without reset", behaviour: "session mode with an empty `server_reset_query`",
+		source: "https://www.pgbouncer.org/config.html", policy: &mimic.Session},
 }
 
-// The table in docs/servers.md says what the check, Auto and doctor make of each, with either driver.
+// One table in docs/servers.md has doctor's answers for each, the other what becomes of candidates, with either driver.
 func TestWhatImitatedServersAndPoolersAreTakenFor(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/servers.md")
@@ -65,7 +70,7 @@ func TestWhatImitatedServersAndPoolersAreTakenFor(t *testing.T) {
 	for _, driver := range []string{"pgx", "pq"} {
 		t.Run(driver, func(t *testing.T) {
 			t.Parallel()
-			rows := make([]string, len(imitations))
+			answers, fates := make([]string, len(imitations)), make([]string, len(imitations))
 			var all sync.WaitGroup
 			for i, m := range imitations {
 				s := &imitated{T: t, driver: driver}
@@ -77,11 +82,20 @@ func TestWhatImitatedServersAndPoolersAreTakenFor(t *testing.T) {
 				if driver == "pgx" { // as for each pooler that knows no prepared statements
 					s.dsn += "&default_query_exec_mode=exec"
 				}
-				all.Go(func() { rows[i] = fmt.Sprintf("| [%s](%s) | %s |", m.name, m.source, s.verdicts()) })
+				var open []string
+				if m.policy != nil { // the imitated pooler passes a notification on only with an answer
+					open = append(open, "NOTIFY")
+				}
+				all.Go(func() {
+					answers[i] = fmt.Sprintf("|%s|%s", m.name, examine(t, s.dsn, driver).cells("i", open...))
+					fates[i] = fmt.Sprintf("|%s|[%s](%s)|%s|%s|", m.name, m.behaviour, m.source, s.lead(elector.SessionScope), s.lead(elector.Auto))
+				})
 			}
 			all.Wait()
-			if table := strings.Join(rows, "\n"); !strings.Contains(string(page), table) {
-				t.Errorf("docs/servers.md should say:\n%s", table)
+			for _, rows := range [][]string{answers, fates} {
+				if table := strings.Join(rows, "\n"); !strings.Contains(string(page), table) {
+					t.Errorf("docs/servers.md should say:\n%s", table)
+				}
 			}
 		})
 	}
@@ -111,16 +125,6 @@ func stubbed(t *testing.T, transactions bool) (dsn string) {
 type imitated struct {
 	*testing.T
 	driver, dsn string
-}
-
-// verdicts are the cells of its row.
-func (s *imitated) verdicts() string {
-	var said examined
-	r := invoke(s.T, at(s.dsn), "doctor", "--json", "--driver", s.driver)
-	if err := json.Unmarshal([]byte(r.out), &said); err != nil {
-		s.Errorf("%s: %v\n%s%s", s.dsn, err, r.out, r.err)
-	}
-	return fmt.Sprintf("%s | %s | %s | %s", said.answer("session scope"), said.answer("transaction scope"), s.lead(elector.SessionScope), s.lead(elector.Auto))
 }
 
 // lead has two candidates campaign, the second one beside the first one's term. It returns what became of them.
