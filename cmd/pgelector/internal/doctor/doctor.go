@@ -39,6 +39,7 @@ type Examination struct {
 	pool       *sql.DB // for questions
 	token      int64   // of the trial election; 0 if it failed
 	inside     bool    // the trial was in transaction scope
+	stubs      bool    // because locks of sessions do nothing here
 	statements bool    // a pooler refuses transactions
 	listens    bool    // the trial's leader was told of the loss of its session
 	unfenced   error   // of InTx in the trial
@@ -146,6 +147,9 @@ func (x *Examination) trial(ctx context.Context, e *elector.Elector) error {
 		term, elected, err = e.TryCampaign(ctx)
 	}
 	x.inside = e.Settings().Scope == elector.TransactionScope
+	if x.inside {
+		x.stubs = x.sessionLocksAreStubs(ctx)
+	}
 	x.mode(err)
 	if err == nil && !elected {
 		err = errors.New("another session holds the lock of a random name")
@@ -167,6 +171,9 @@ func (x *Examination) trial(ctx context.Context, e *elector.Elector) error {
 		scope := "session"
 		if x.inside {
 			scope = "transaction"
+		}
+		if x.stubs {
+			x.say(warn, "advisory locks", "those of sessions do nothing here: NewSession and WithSynchronousStandby do not work")
 		}
 		x.say(ok, "advisory locks", "real: a trial election was won in %s scope, verified in pg_locks, and resigned", scope)
 		x.trialParts()

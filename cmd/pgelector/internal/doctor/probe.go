@@ -99,7 +99,7 @@ func (p *prober) keepsBackends(ctx context.Context) (answer, error) {
 			return no, errShared
 		}
 	}
-	if p.inside || p.statements {
+	if p.inside && !p.stubs || p.statements {
 		return no, errShared
 	}
 	return yes, nil
@@ -234,7 +234,7 @@ func (p *prober) tokens(ctx context.Context) {
 // acknowledgement has a candidate with WithSynchronousStandby try. It is too early for it to lead, if
 // all standbys have acknowledged.
 func (p *prober) acknowledgement(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, max(p.Timeout, probeBound))
+	ctx, cancel := context.WithTimeout(ctx, max(p.Timeout, certain))
 	defer cancel()
 	err := p.synchronous(ctx)
 	switch {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,6 +56,17 @@ func (x *Examination) pooler(ctx context.Context) error {
 	return nil
 }
 
+// sessionLocksAreStubs reports whether a lock of a session is granted and does not show. The lock is let go
+// in the same statement.
+func (x *Examination) sessionLocksAreStubs(ctx context.Context) bool {
+	key := rand.Int64()
+	high, low := int32(key>>32), int32(key)
+	shown, err := question(ctx, x, func(ctx context.Context, q *db.Queries) (bool, error) {
+		return q.TrialLock(ctx, db.TrialLockParams{High: high, Low: low, Key: key})
+	})
+	return err == nil && !shown
+}
+
 // mode says in which mode the pooler is, if there is one, by the outcome of the trial.
 func (x *Examination) mode(err error) {
 	switch {
@@ -66,7 +78,7 @@ func (x *Examination) mode(err error) {
 	case err != nil && x.pooled:
 		x.say(note, "pooler", "there is one: see why the trial election failed")
 	case err != nil:
-	case x.inside:
+	case x.inside && !x.stubs:
 		x.say(note, "pooler", "there is one in transaction mode: a leader holds its lock inside a transaction (transaction scope), which keeps one of the "+
 			"pooler's server connections, idle in transaction; see the need below, and leave idle_transaction_timeout of the pooler at 0")
 	case x.pooled:
