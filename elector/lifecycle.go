@@ -114,15 +114,10 @@ func (e *Elector) Err() error {
 	e.mu.Lock()
 	b := e.started
 	e.mu.Unlock()
-	if b == nil {
+	if b == nil || !gate.IsClosed(b.done) {
 		return nil
 	}
-	select {
-	case <-b.done:
-		return b.err
-	default:
-		return nil
-	}
+	return b.err
 }
 
 // Stop ends what Start began, and waits for it. It returns nil, or why the run had ended

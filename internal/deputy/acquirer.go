@@ -84,8 +84,8 @@ func (a *acquirer) Acquire(ctx context.Context, t lock.Try) lock.Attempt {
 func (a *acquirer) attempt(ctx context.Context, t lock.Try) (r lock.Attempt, err error) {
 	if s := a.takeSeat(); s != nil {
 		r, err = a.serve(ctx, s, t.Woken)
-	} else {
-		r, err = a.try(ctx, t.Once)
+	} else if s, err = a.d.Source.LendToLead(ctx); err == nil {
+		r, err = a.tryOn(ctx, s, t.Once)
 	}
 	if err == nil && r.Outcome == lock.Offered {
 		r, err = a.Succeed(ctx, a.d, func() *session.Session {
@@ -125,15 +125,6 @@ func (a *acquirer) takeSeat() *session.Session {
 		return nil
 	}
 	return s
-}
-
-// try makes one attempt on a borrowed connection.
-func (a *acquirer) try(ctx context.Context, once bool) (lock.Attempt, error) {
-	s, err := a.d.Source.LendToLead(ctx)
-	if err != nil {
-		return lock.Attempt{}, err
-	}
-	return a.tryOn(ctx, s, once)
 }
 
 // tryOn tries the lock on the session, and a seat if the lock is busy. The session is kept if either is

@@ -90,11 +90,10 @@ type Holder struct {
 
 // Fail is the attempt that ended with err.
 func Fail(source *session.Source, err error, next time.Duration) Attempt {
-	var later session.Later
-	switch {
-	case errors.As(err, &later):
+	if later, ok := errors.AsType[session.Later](err); ok {
 		return Attempt{Outcome: TooEarly, Next: later.Later(), Err: err}
-	case source.Refuses(err):
+	}
+	if source.Refuses(err) {
 		return Attempt{Outcome: Refused, Next: next, Err: err}
 	}
 	return Attempt{Outcome: Failed, Next: next, Err: err}

@@ -189,8 +189,8 @@ func (timeout) Unwrap() error   { return pgerr.ErrNoAnswer }
 // TimedOut reports whether err says that a call of a session that is not started has taken longer than
 // the validity.
 func TimedOut(err error) bool {
-	var t timeout
-	return errors.As(err, &t)
+	_, late := errors.AsType[timeout](err)
+	return late
 }
 
 // Timeout is the cause of a context that ends a call which takes longer than the validity.

@@ -1,6 +1,7 @@
 package syncrep
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -82,10 +83,7 @@ func (p *Part) Check(ctx context.Context, from *session.Source) error {
 		if err == nil {
 			err = checkStreams(listed, r.senders)
 		}
-		if err == nil {
-			err = early
-		}
-		return err
+		return cmp.Or(err, early)
 	})
 }
 
