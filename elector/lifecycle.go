@@ -89,8 +89,8 @@ func (e *Elector) Start(ctx context.Context) error {
 	go func() {
 		defer close(b.done)
 		defer release()
-		var outside *contextError // with any cause, also one that cannot be compared
-		if err := e.run(ctx, claimed, nil); !errors.As(err, &outside) {
+		err := e.run(ctx, claimed, nil)
+		if _, outside := errors.AsType[*contextError](err); !outside { // with any cause, also one that cannot be compared
 			b.err = err
 		}
 	}()

@@ -81,7 +81,7 @@ func (n *candidate) guarded(call func()) {
 		call()
 	})
 	if panicked != nil {
-		n.announcer.post(n.announcer.failure(context.Background(), hooks.Failure{Op: hooks.OpHook, Err: panicked}))
+		n.report(context.Background(), hooks.Failure{Op: hooks.OpHook, Err: panicked})
 	}
 }
 

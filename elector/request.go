@@ -167,8 +167,7 @@ func nextLeader(ctx context.Context, pool *sql.DB, c config) (Leader, error) {
 // is not meant by it.
 func (e *Elector) hear(all []inbox.Request) {
 	e.mu.Lock()
-	before := e.requests
-	standing := make(map[string]func(), len(all))
+	before, standing := e.requests, make(map[string]func(), len(all))
 	e.requests = standing
 	e.mu.Unlock()
 	for _, r := range all {
