@@ -171,9 +171,7 @@ func (e *Elector) hear(all []inbox.Request) {
 	e.requests = standing
 	e.mu.Unlock()
 	for _, r := range all {
-		switch r.Key {
-		case 0, inbox.ResignKey(e.key), inbox.TransferKey(e.key):
-		default:
+		if r.Key != 0 && r.Key != inbox.ResignKey(e.key) && r.Key != inbox.TransferKey(e.key) {
 			continue
 		}
 		withdrawn := before[r.Transaction]

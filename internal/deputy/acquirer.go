@@ -31,11 +31,12 @@ func SeatKey(key int64) int64 { return lockkey.Of("seat", key) }
 
 // A Config says how a candidate follows.
 type Config struct {
-	Sit       bool          // become the deputy if nobody is
-	SitInside bool          // also in transaction scope, where each deputy takes one of a pooler's few connections
-	Wait      bool          // as the deputy, wait in the server's queue
-	Interval  time.Duration // between two attempts of a deputy that does not wait
-	Offer     int64         // the key of the lock by which a leader offers its lock to this candidate
+	Sit       bool                 // become the deputy if nobody is
+	SitInside bool                 // also in transaction scope, where each deputy takes one of a pooler's few connections
+	Wait      bool                 // as the deputy, wait in the server's queue
+	Interval  time.Duration        // between two attempts of a deputy that does not wait
+	Retry     func() time.Duration // between two attempts of the others
+	Offer     int64                // the key of the lock by which a leader offers its lock to this candidate
 	Succeed   lock.Succeed
 }
 
@@ -76,7 +77,7 @@ func (a *acquirer) Acquire(ctx context.Context, t lock.Try) lock.Attempt {
 	case r.Lock != nil && a.Wait:
 		r.Lock.CloseLater()
 	case r.Lock == nil && !r.Keeps:
-		r.Next = backoff.Jitter(a.d.RetryEvery())
+		r.Next = backoff.Jitter(a.Retry())
 	}
 	return r
 }
@@ -105,7 +106,7 @@ func (a *acquirer) quick(last lock.Standing, err error) time.Duration {
 	if last == lock.Led || a.deputy && state != "57P03" && state != "53300" {
 		return lock.Quick
 	}
-	return max(a.d.RetryEvery(), lock.Quick)
+	return max(a.Retry(), lock.Quick)
 }
 
 // Close gives the seat up.

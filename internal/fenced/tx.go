@@ -20,12 +20,12 @@ import (
 // return. Finish or Rollback must end it.
 type Tx struct {
 	*sql.Tx
-	Began   int64 // when it began, if it was fenced (db.TransactionStart)
+	Began   int64           // when it began, if it was fenced (db.TransactionStart)
+	Within  context.Context // once it is done, answers are awaited within the drain only; TermContext by default
 	session *session.Session
 	pool    *sql.DB
 	conn    *sql.Conn
-	within  context.Context // once it is done, answers are awaited within the drain only
-	ended   bool            // or left to itself
+	ended   bool // or left to itself
 }
 
 // Begin begins a transaction on a connection of the pool. As database/sql does, it takes
@@ -34,7 +34,7 @@ type Tx struct {
 func Begin(ctx context.Context, s *session.Session, pool *sql.DB, opts *sql.TxOptions) (*Tx, error) {
 	return backoff.AwaitOr(ctx, func(ctx context.Context) (tx *Tx, err error) {
 		for next := session.NextIdle(pool); ; {
-			tx = &Tx{session: s, pool: pool, within: s.TermContext()}
+			tx = &Tx{session: s, pool: pool, Within: s.TermContext()}
 			if tx.conn, err = pool.Conn(ctx); err != nil {
 				tx.Suspect(ctx, err)
 				return tx, err
@@ -51,10 +51,6 @@ func Begin(ctx context.Context, s *session.Session, pool *sql.DB, opts *sql.TxOp
 		}
 	}, (*Tx).end)
 }
-
-// Within makes Finish and Rollback wait no longer than the drain once ctx is done. The default
-// ctx is TermContext.
-func (tx *Tx) Within(ctx context.Context) { tx.within = ctx }
 
 // isSpoilt reports whether a connection is of no use after a failed BEGIN. If so, it is
 // closed for good.
@@ -128,7 +124,7 @@ func (tx *Tx) finish(last func(context.Context) error) (outcome, late error) {
 		return nil, nil
 	}
 	tx.ended = true
-	ctx, cancel := answerTime(tx.session, tx.within)
+	ctx, cancel := answerTime(tx.session, tx.Within)
 	defer cancel()
 	return backoff.Await(ctx, func(ctx context.Context) (error, error) {
 		defer tx.end()

@@ -103,11 +103,9 @@ func Fail(source *session.Source, err error, next time.Duration) Attempt {
 type Config struct {
 	Election     string // its name, for reports
 	Key          int64
-	ReportHolder func() bool   // whether to ask who holds a busy lock
-	Retry        time.Duration // between two attempts
-	RetryInside  time.Duration // between two attempts in transaction scope
-	Pair         int64         // the key of a lock of two integers that sessions may hold beside; see Source.Evict
-	TokenEpoch   int64         // the least number that is added to the timeline of a token
+	ReportHolder func() bool // whether to ask who holds a busy lock
+	Pair         int64       // the key of a lock of two integers that sessions may hold beside; see Source.Evict
+	TokenEpoch   int64       // the least number that is added to the timeline of a token
 	// Unblock ends what blocks the barrier of the key for longer than the lease. endless is what it cannot.
 	Unblock func(ctx context.Context, s *session.Session, key int64, l lease.Lease) (endless, err error)
 }

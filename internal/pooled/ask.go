@@ -56,8 +56,7 @@ func askOnce(ctx context.Context, pool Pool, writes bool, call func(db.DBTX) err
 		return ctx.Err() // as BeginTx would
 	}
 	tx, err := pool.BeginTx(ctx, nil)
-	switch {
-	case pgerr.State(err) == "0A000": // a standby: lib/pq wants to write
+	if pgerr.State(err) == "0A000" { // a standby: lib/pq wants to write
 		tx, err = pool.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	}
 	for n := 1; IsRefusal(err) && answers(ctx, pool); n++ { // or the pooler was full, or its backends end

@@ -161,12 +161,6 @@ func (p *Part) dropRefusedSettings(ctx context.Context, from *session.Source, s 
 // session: an invalid value, a lack of rights, one that cannot be changed now, one that is
 // not supported, or an unknown name.
 func refusesSetting(err error) bool {
-	if errors.Is(err, pgerr.ErrServerReadOnly) {
-		return false
-	}
-	switch pgerr.State(err) {
-	case "22023", "42501", "55P02", "0A000", "42704":
-		return true
-	}
-	return false
+	refusals := []string{"22023", "42501", "55P02", "0A000", "42704"}
+	return slices.Contains(refusals, pgerr.State(err)) && !errors.Is(err, pgerr.ErrServerReadOnly)
 }

@@ -26,7 +26,6 @@ func (e *TooEarly) Error() string {
 
 func (e *TooEarly) Unwrap() error { return pgerr.ErrTooEarly }
 
-// Later is when this candidate may lead.
 func (e *TooEarly) Later() time.Duration { return e.Wait }
 
 // A Part has candidates lead only while commits wait for the synchronous standbys. It serves one
