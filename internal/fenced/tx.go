@@ -12,6 +12,7 @@ import (
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
+	"github.com/pgelector/pgelector/internal/pooled"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -163,12 +164,8 @@ func (tx *Tx) outcome(ctx context.Context, err error) error {
 	return pgerr.Wrap(pgerr.ErrRolledBack, err) // the server says so
 }
 
-// serverAnswers asks by a statement: where a wrapper hides the driver's Ping, database/sql's asks nobody.
 func (tx *Tx) serverAnswers(ctx context.Context) bool {
-	return pin.AfterTx(func() error {
-		_, err := tx.conn.ExecContext(ctx, db.Nothing)
-		return err
-	}) == nil
+	return pin.AfterTx(func() error { return pooled.Answers(ctx, tx.conn) }) == nil
 }
 
 // unknownCompletion is the SQLSTATE that says that nobody knows.

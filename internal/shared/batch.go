@@ -34,6 +34,8 @@ type worker struct {
 	barrierTriedAt time.Time // when the first of those that wait at a barrier was last tried
 }
 
+func (s *Shared) startWorker() { go (&worker{Shared: s}).work() }
+
 func (w *worker) work() {
 	defer close(w.worked)
 	due := time.NewTimer(backoff.Jitter(w.retry))

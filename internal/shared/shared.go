@@ -192,7 +192,7 @@ func (s *Shared) add(r *request) error {
 	s.requests = append(s.requests, r)
 	if !s.working {
 		s.working = true
-		go (&worker{Shared: s}).work()
+		s.startWorker()
 	}
 	if r.urgent {
 		s.wake()
