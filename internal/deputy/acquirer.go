@@ -132,7 +132,11 @@ func (a *acquirer) takeSeat() *session.Session {
 // granted, and goes back to the pool as it came if not.
 func (a *acquirer) tryOn(ctx context.Context, s *session.Session, once bool) (lock.Attempt, error) {
 	queue.EvictFrom(a.d, s)
-	row, err := a.d.Ask(ctx, s, a.arguments(once))
+	var p db.TryLockParams
+	p.Sit = a.Sit && !once && (a.SitInside || !a.d.Source.InTransaction())
+	p.SeatHigh, p.SeatLow = lockkey.Halves(SeatKey(a.d.Key))
+	p.OfferHigh, p.OfferLow = lockkey.Halves(a.Offer)
+	row, err := a.d.Ask(ctx, s, p)
 	if err != nil {
 		s.Discard() // in doubt: the lock may have been granted
 		return lock.Attempt{}, fmt.Errorf("elector: try the lock: %w", pgerr.Explain(err))
@@ -154,14 +158,6 @@ func (a *acquirer) tryOn(ctx context.Context, s *session.Session, once bool) (lo
 	}
 	s.GiveBack()
 	return r, err
-}
-
-// arguments are what an attempt asks beside the lock.
-func (a *acquirer) arguments(once bool) (p db.TryLockParams) {
-	p.Sit = a.Sit && !once && (a.SitInside || !a.d.Source.InTransaction())
-	p.SeatHigh, p.SeatLow = lockkey.Halves(SeatKey(a.d.Key))
-	p.OfferHigh, p.OfferLow = lockkey.Halves(a.Offer)
-	return p
 }
 
 // begin gives a session that is elected what goes on beside its term.

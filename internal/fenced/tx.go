@@ -152,12 +152,12 @@ func (tx *Tx) check(ctx context.Context) error {
 // rolled back and goes on, or went down with the COMMIT half written: drivers do not
 // distinguish an ERROR from a PANIC. An error without a SQLSTATE, on a connection that goes
 // on, means that the server has answered ROLLBACK: a statement had failed, and fn has not
-// returned the error.
+// returned the error. 40003 says that nobody knows.
 func (tx *Tx) outcome(ctx context.Context, err error) error {
 	switch state := pgerr.State(err); {
 	case err == nil:
 		return nil
-	case pgerr.Broken(err) || state == unknownCompletion || !meansRollback(state) && !tx.serverAnswers(ctx):
+	case pgerr.Broken(err) || state == "40003" || !meansRollback(state) && !tx.serverAnswers(ctx):
 		tx.HeartbeatNow()
 		return pgerr.Wrap(pgerr.ErrOutcomeUnknown, err)
 	}
@@ -167,9 +167,6 @@ func (tx *Tx) outcome(ctx context.Context, err error) error {
 func (tx *Tx) serverAnswers(ctx context.Context) bool {
 	return pin.AfterTx(func() error { return pooled.Answers(ctx, tx.conn) }) == nil
 }
-
-// unknownCompletion is the SQLSTATE that says that nobody knows.
-const unknownCompletion = "40003"
 
 // meansRollback reports whether a SQLSTATE says that a COMMIT was rolled back, whatever
 // becomes of the connection: a violated constraint (23), a transaction that has no time left

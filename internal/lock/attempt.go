@@ -104,7 +104,7 @@ type Config struct {
 	Election     string // its name, for reports
 	Key          int64
 	ReportHolder func() bool // whether to ask who holds a busy lock
-	Pair         int64       // the key of a lock of two integers that sessions may hold beside; see Source.Evict
+	Pair         int64       // the key of a lock of two integers that sessions may hold beside
 	TokenEpoch   int64       // the least number that is added to the timeline of a token
 	// Unblock ends what blocks the barrier of the key for longer than the lease. endless is what it cannot.
 	Unblock func(ctx context.Context, s *session.Session, key int64, l lease.Lease) (endless, err error)
