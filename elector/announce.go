@@ -140,7 +140,7 @@ func (a *announcer) calls(of *registration, method string) (returned func()) {
 		if gate.Await(again, c.returned) || method == "OnElected" {
 			return
 		}
-		_ = backoff.Guard(a.beside(again, hooks.Failure{Op: hooks.OpHook, Since: began, Returned: c.returned, Err: fmt.Errorf(
+		backoff.Guard(a.beside(again, hooks.Failure{Op: hooks.OpHook, Since: began, Returned: c.returned, Err: fmt.Errorf(
 			"elector: %v has not returned for %v: until it does, no hook is called, this candidate does not campaign, and a term that ends keeps its lock, "+
 				"so that nobody else can lead: make it return, or restart the process", c, time.Since(began).Round(time.Millisecond))}))
 	})
