@@ -65,8 +65,8 @@ func (e *Elector) onOwnSessions() (*lock.Dedicated, lock.Acquirer) {
 			Pair: deputy.SeatKey(e.key), Unblock: fenced.TerminateOverdue},
 		Source: session.NewSource(e.pool, e.sessions(e.pool, e.beat, e.hear, e.report, e.places, e.validation)),
 	}
-	return own, deputy.New(own, deputy.Config{Sit: e.takeover != Poll, SitInside: e.sitsInside(), Wait: e.takeover == Wait, Interval: e.deputyInterval, Retry: e.retryEvery,
-		Offer: handover.OfferKey(e.candidateID, e.key), Succeed: handover.Succeed})
+	return own, deputy.New(own, deputy.Config{Sit: e.takeover != Poll, SitInside: e.sitsInside(), Wait: e.takeover == Wait, Interval: e.deputyInterval,
+		Retry: e.retryEvery, Offer: handover.OfferKey(e.candidateID, e.key), Succeed: handover.Succeed})
 }
 
 // retryEvery is the retry interval in force.
