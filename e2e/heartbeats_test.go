@@ -61,7 +61,8 @@ func (s *server) beat(t *testing.T, d drivers, dsn, election string, leads bool)
 		c.Lease.Heartbeat = 100 * time.Millisecond // it tries more often
 	}
 	a := deputy.New(&lock.Dedicated{Source: session.NewSource(pool, c), Config: lock.Config{Election: election, Key: elector.KeyFromName(election),
-		ReportHolder: func() bool { return false }, Retry: retry, RetryInside: retry, Unblock: fenced.TerminateOverdue}}, deputy.Config{Sit: true, SitInside: true, Interval: 5 * time.Millisecond})
+		ReportHolder: func() bool { return false }, Unblock: fenced.TerminateOverdue}},
+		deputy.Config{Sit: true, SitInside: true, Interval: 5 * time.Millisecond, Retry: func() time.Duration { return retry }})
 	ctx, stop := context.WithCancel(context.Background())
 	first, ended := make(chan lock.Attempt, 1), make(chan struct{})
 	go func() {

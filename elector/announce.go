@@ -140,7 +140,7 @@ func (a *announcer) calls(of *registration, method string) (returned func()) {
 		if gate.Await(again, c.returned) || method == "OnElected" {
 			return
 		}
-		_ = backoff.Guard(a.beside(again, hooks.Failure{Op: hooks.OpHook, Since: began, Returned: c.returned, Err: fmt.Errorf(
+		backoff.Guard(a.beside(again, hooks.Failure{Op: hooks.OpHook, Since: began, Returned: c.returned, Err: fmt.Errorf(
 			"elector: %v has not returned for %v: until it does, no hook is called, this candidate does not campaign, and a term that ends keeps its lock, "+
 				"so that nobody else can lead: make it return, or restart the process", c, time.Since(began).Round(time.Millisecond))}))
 	})
@@ -201,6 +201,11 @@ func (a *announcer) panicked(err error) {
 	tell(nil, a.hooks.Load().all, func(h hooks.ErrorHook) { h.OnError(context.Background(), f) }, func(error) {})
 }
 
+// toAll makes an announcement to all hooks, as they are when it is called.
+func toAll[H any](a *announcer, call func(H)) func() {
+	return func() { tell(a, a.hooks.Load().all, call, a.panicked) }
+}
+
 // Each of the following makes the announcement of one event.
 
 // elected calls end with a panic at once: a later hook may work until the term ends.
@@ -227,23 +232,17 @@ func (a *announcer) demoted(ctx context.Context, d hooks.Demoted) func() {
 
 func (a *announcer) failure(ctx context.Context, f hooks.Failure) func() {
 	f.Origin, f.At = a.origin, time.Now()
-	return func() {
-		tell(a, a.hooks.Load().all, func(h hooks.ErrorHook) { h.OnError(context.WithoutCancel(ctx), f) }, a.panicked)
-	}
+	return toAll(a, func(h hooks.ErrorHook) { h.OnError(context.WithoutCancel(ctx), f) })
 }
 
 func (a *announcer) campaign(ctx context.Context, c hooks.Campaign) func() {
 	c.Origin, c.At = a.origin, time.Now()
-	return func() {
-		tell(a, a.hooks.Load().all, func(h hooks.CampaignHook) { h.OnCampaign(context.WithoutCancel(ctx), c) }, a.panicked)
-	}
+	return toAll(a, func(h hooks.CampaignHook) { h.OnCampaign(context.WithoutCancel(ctx), c) })
 }
 
 func (a *announcer) leaderChanged(ctx context.Context, c hooks.LeaderChanged) func() {
 	c.Origin, c.At = a.origin, time.Now()
-	return func() {
-		tell(a, a.hooks.Load().all, func(h hooks.LeaderChangedHook) { h.OnLeaderChanged(context.WithoutCancel(ctx), c) }, a.panicked)
-	}
+	return toAll(a, func(h hooks.LeaderChangedHook) { h.OnLeaderChanged(context.WithoutCancel(ctx), c) })
 }
 
 // close announces OnClosed, and waits for it and for what was queued before. A failure that
@@ -272,7 +271,6 @@ func (a *announcer) heartbeat(ctx context.Context, h hooks.Heartbeat) {
 		return
 	}
 	h.Origin, h.At = a.origin, time.Now()
-	a.enqueue(announcement{heartbeat: true, term: ctx, call: func() {
-		tell(a, a.hooks.Load().all, func(hook hooks.HeartbeatHook) { hook.OnHeartbeat(context.WithoutCancel(ctx), h) }, a.panicked)
-	}})
+	call := toAll(a, func(hook hooks.HeartbeatHook) { hook.OnHeartbeat(context.WithoutCancel(ctx), h) })
+	a.enqueue(announcement{heartbeat: true, term: ctx, call: call})
 }

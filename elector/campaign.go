@@ -228,14 +228,11 @@ func (o *outage) failed(b backoff.Backoff) (counts bool, wait time.Duration) {
 	return true, wait
 }
 
-// isYoung reports whether the outage has quick attempts still.
-func (o *outage) isYoung() bool { return time.Since(o.began) < lock.QuickFor }
-
 // shorten returns the wait before a quick attempt if that is shorter than wait, the one of
 // WithBackoff. between is the longest time between quick attempts; took is how long the last
 // attempt took.
 func (o *outage) shorten(wait time.Duration, b backoff.Backoff, between, took time.Duration) time.Duration {
-	if !o.isYoung() || b.After(o.counted) <= between {
+	if time.Since(o.began) >= lock.QuickFor || b.After(o.counted) <= between {
 		return wait
 	}
 	wait = min(backoff.Jitter(between), max(wait, lock.Quick*3/4))

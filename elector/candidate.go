@@ -61,12 +61,12 @@ func newCandidate(pool *sql.DB, election string, c config) *candidate {
 // onOwnSessions makes attempts on sessions of their own. A leader on one takes a seat by the acquirer.
 func (e *Elector) onOwnSessions() (*lock.Dedicated, lock.Acquirer) {
 	own := &lock.Dedicated{
-		Config: lock.Config{Election: e.election, Key: e.key, ReportHolder: e.announcer.seesLeader, Retry: e.retry, RetryInside: e.retryInside, TokenEpoch: e.tokenEpoch,
+		Config: lock.Config{Election: e.election, Key: e.key, ReportHolder: e.announcer.seesLeader, TokenEpoch: e.tokenEpoch,
 			Pair: deputy.SeatKey(e.key), Unblock: fenced.TerminateOverdue},
 		Source: session.NewSource(e.pool, e.sessions(e.pool, e.beat, e.hear, e.report, e.places, e.validation)),
 	}
 	return own, deputy.New(own, deputy.Config{Sit: e.takeover != Poll, SitInside: e.sitsInside(), Wait: e.takeover == Wait, Interval: e.deputyInterval,
-		Offer: handover.OfferKey(e.candidateID, e.key), Succeed: handover.Succeed})
+		Retry: e.retryEvery, Offer: handover.OfferKey(e.candidateID, e.key), Succeed: handover.Succeed})
 }
 
 // retryEvery is the retry interval in force.

@@ -179,7 +179,9 @@ func (e *Elector) serve(caller, ctx context.Context, t *Term, lead func(ctx cont
 	if own {
 		return true, err
 	}
-	err = unlessCancelled(err)
+	if _, ends := errors.AsType[*ending](err); ends || errors.Is(err, context.Canceled) { // it only says that the context ended
+		err = nil
+	}
 	switch {
 	case ctx.Err() != nil && err != nil:
 		return true, fmt.Errorf("%w: after its context had ended: %w", ErrLeadFailed, err)
@@ -189,15 +191,6 @@ func (e *Elector) serve(caller, ctx context.Context, t *Term, lead func(ctx cont
 		e.announcer.announce(e.announcer.failure(ctx, hooks.Failure{Op: hooks.OpLead, Err: fmt.Errorf("%w: after its term had ended: %w", ErrLeadFailed, err)}))
 	}
 	return false, nil
-}
-
-// unlessCancelled drops errors that only say that the context ended.
-func unlessCancelled(err error) error {
-	var e *ending
-	if errors.Is(err, context.Canceled) || errors.As(err, &e) {
-		return nil
-	}
-	return err
 }
 
 // Campaign campaigns until elected and returns the term, which goes on until Resign is
@@ -256,8 +249,8 @@ func (e *Elector) TryCampaign(ctx context.Context) (term *Term, elected bool, er
 // IsLeader reports whether this elector leads, by the clocks at the time of
 // the call. It costs no round trip and no allocation.
 func (e *Elector) IsLeader() bool {
-	term := e.term.Load()
-	return term != nil && term.Valid()
+	_, leading := e.Term()
+	return leading
 }
 
 // Term returns the term that goes on, and whether there is one.

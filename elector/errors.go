@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
+	"strings"
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/lock"
@@ -170,14 +172,13 @@ func (e *ending) Unwrap() error { return e.err }
 
 // reasonOf finds the reason in a cause.
 func reasonOf(cause error) hooks.Reason {
-	var e *ending
-	if errors.As(cause, &e) {
+	e, known := errors.AsType[*ending](cause)
+	switch {
+	case known:
 		return e.reason
-	}
-	if errors.Is(cause, ErrPoolClosed) {
+	case errors.Is(cause, ErrPoolClosed):
 		return hooks.Shutdown
-	}
-	if errors.Is(cause, ErrLeaseExpired) || errors.Is(cause, ErrNotSynchronous) {
+	case errors.Is(cause, ErrLeaseExpired), errors.Is(cause, ErrNotSynchronous):
 		return hooks.LeaseExpired
 	}
 	return hooks.SessionLost
@@ -201,3 +202,31 @@ func (e *contextError) Unwrap() []error { return []error{e.err, e.cause} }
 func ended(ctx context.Context, doing string) error {
 	return &contextError{doing, ctx.Err(), context.Cause(ctx)}
 }
+
+// A panicError is the error of a panic in a function of the user's. Its text is one line; the stack is
+// apart, so that a log can have it in a field of its own.
+type panicError struct {
+	what  error // which function panicked
+	value any
+	stack string
+}
+
+// newPanicError is called where the panic is recovered.
+func newPanicError(what error, value any) *panicError {
+	return &panicError{what, value, string(debug.Stack())}
+}
+
+func (e *panicError) Error() string {
+	return e.what.Error() + ": " + strings.Join(strings.Fields(fmt.Sprint(e.value)), " ")
+}
+
+// Unwrap returns what, and the value if that is an error.
+func (e *panicError) Unwrap() []error {
+	if err, ok := e.value.(error); ok {
+		return []error{e.what, err}
+	}
+	return []error{e.what}
+}
+
+// Stack is that of the goroutine that panicked.
+func (e *panicError) Stack() string { return e.stack }

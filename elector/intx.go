@@ -52,7 +52,7 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 		return failed(err)
 	}
 	if t.unclaim != nil { // which has the drain from the end of the term, whatever ended it
-		tx.Within(t.ctx)
+		tx.Within = t.ctx
 	}
 	defer tx.Rollback()
 	if err := fenced.Fence(txCtx, t.lock, tx, t.places); err != nil {

@@ -89,8 +89,8 @@ func (e *Elector) Start(ctx context.Context) error {
 	go func() {
 		defer close(b.done)
 		defer release()
-		var outside *contextError // with any cause, also one that cannot be compared
-		if err := e.run(ctx, claimed, nil); !errors.As(err, &outside) {
+		err := e.run(ctx, claimed, nil)
+		if _, outside := errors.AsType[*contextError](err); !outside { // with any cause, also one that cannot be compared
 			b.err = err
 		}
 	}()
@@ -114,15 +114,10 @@ func (e *Elector) Err() error {
 	e.mu.Lock()
 	b := e.started
 	e.mu.Unlock()
-	if b == nil {
+	if b == nil || !gate.IsClosed(b.done) {
 		return nil
 	}
-	select {
-	case <-b.done:
-		return b.err
-	default:
-		return nil
-	}
+	return b.err
 }
 
 // Stop ends what Start began, and waits for it. It returns nil, or why the run had ended

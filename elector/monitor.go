@@ -249,11 +249,7 @@ func (m *healthMonitor) result() Health {
 
 // healthy returns a context that is done while the candidate is unhealthy. Its cause says
 // why, and wraps ErrUnhealthy.
-func (m *healthMonitor) healthy() context.Context {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.health
-}
+func (m *healthMonitor) healthy() context.Context { return read(m, &m.health) }
 
 // toLead is healthy for a leader.
 func (m *healthMonitor) toLead() context.Context {
@@ -263,14 +259,12 @@ func (m *healthMonitor) toLead() context.Context {
 	return m.healthy()
 }
 
-func (m *healthMonitor) firstCheck() <-chan struct{} {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.firstDone
-}
+func (m *healthMonitor) firstCheck() <-chan struct{} { return read(m, &m.firstDone) }
 
-func (m *healthMonitor) recovered() <-chan struct{} {
+func (m *healthMonitor) recovered() <-chan struct{} { return read(m, &m.wellAgain) }
+
+func read[T any](m *healthMonitor, field *T) T {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.wellAgain
+	return *field
 }

@@ -72,7 +72,7 @@ var errNotifierPanicked = errors.New("elector: the notifier panicked")
 // guarded makes a call of the notifier, and reports a panic.
 func (n *candidate) guarded(call func()) {
 	var panicked error
-	_ = backoff.Guard(func() {
+	backoff.Guard(func() {
 		defer func() {
 			if p := recover(); p != nil {
 				panicked = newPanicError(errNotifierPanicked, p)
@@ -81,7 +81,7 @@ func (n *candidate) guarded(call func()) {
 		call()
 	})
 	if panicked != nil {
-		n.announcer.post(n.announcer.failure(context.Background(), hooks.Failure{Op: hooks.OpHook, Err: panicked}))
+		n.report(context.Background(), hooks.Failure{Op: hooks.OpHook, Err: panicked})
 	}
 }
 

@@ -68,9 +68,13 @@ func (requestOption) forRequest()  {}
 func (commonOption) forSession()   {}
 func (commonOption) forElection()  {}
 
-func sessionOptionOf(o option) SessionOption { return sessionOption{o} }
-func requestOptionOf(o option) RequestOption { return requestOption{o} }
-func commonOptionOf(o option) CommonOption   { return commonOption{o} }
+// set makes an option of what cannot fail.
+func set(change func(*config)) option {
+	return func(c *config) error {
+		change(c)
+		return nil
+	}
+}
 
 // An OptionError says which options cannot be used, alone or together. An error that wraps
 // ErrConfig may wrap it. A program that has other names for them, such as flags, can name its own.
@@ -101,8 +105,11 @@ func (e *OptionError) Name(name func(OptionValue) string) string {
 	return text + ": " + e.Want
 }
 
-// bad is the error of one option.
-func bad(name string, value any, format string, args ...any) error {
+// check returns the error of one option, unless its value is good.
+func check(good bool, name string, value any, format string, args ...any) error {
+	if good {
+		return nil
+	}
 	return &OptionError{[]OptionValue{valueOf(name, value)}, fmt.Sprintf(format, args...)}
 }
 
@@ -151,10 +158,7 @@ type config struct {
 }
 
 // onSharedSession is an option of each election of a shared session, and of the session.
-var onSharedSession = sessionOptionOf(func(c *config) error {
-	c.shared = true
-	return nil
-})
+var onSharedSession = sessionOption{set(func(c *config) { c.shared = true })}
 
 const (
 	minRetry = 10 * time.Millisecond
@@ -183,10 +187,7 @@ const (
 // WithKey sets the 64-bit advisory lock key of the election. Any value will do.
 // Default: KeyFromName of the election.
 func WithKey(key int64) RequestOption {
-	return requestOptionOf(func(c *config) error {
-		c.key, c.keyChosen = key, true
-		return nil
-	})
+	return requestOption{set(func(c *config) { c.key, c.keyChosen = key, true })}
 }
 
 // WithCandidateID sets the name by which this candidate is seen as the
@@ -194,13 +195,11 @@ func WithKey(key int64) RequestOption {
 // among live candidates. Default: host name, process id and six random hex
 // digits, such as "web-1-4711-a3f09c".
 func WithCandidateID(id string) SessionOption {
-	return sessionOptionOf(func(c *config) error {
-		if err := checkCandidateID(id); err != nil {
-			return bad("WithCandidateID", strconv.Quote(id), "%v", err)
-		}
+	return sessionOption{func(c *config) error {
+		err := checkCandidateID(id)
 		c.candidateID = id
-		return nil
-	})
+		return check(err == nil, "WithCandidateID", strconv.Quote(id), "%v", err)
+	}}
 }
 
 // WithRetryInterval sets the longest wait between two attempts while another leads. Each
@@ -209,13 +208,10 @@ func WithCandidateID(id string) SessionOption {
 // wait for it. Default 3 s, and 1 s with WithTakeover(Poll), on a shared session, or without a
 // deputy in transaction scope; at least 10 ms, at most 24 h.
 func WithRetryInterval(d time.Duration) SessionOption {
-	return sessionOptionOf(func(c *config) error {
+	return sessionOption{func(c *config) error {
 		c.retry = d
-		if d < minRetry || d > maxRetry {
-			return bad("WithRetryInterval", d, "want %v <= interval <= %v", minRetry, maxRetry)
-		}
-		return nil
-	})
+		return check(minRetry <= d && d <= maxRetry, "WithRetryInterval", d, "want %v <= interval <= %v", minRetry, maxRetry)
+	}}
 }
 
 // WithBackoff sets the wait after failed attempts: min after the first,
@@ -228,7 +224,7 @@ func WithRetryInterval(d time.Duration) SessionOption {
 // quick attempts between these. The candidate that led and the deputy make one every 250 to
 // 334 ms. The others make one per retry interval. OnCampaign receives quick attempts, OnError does not.
 func WithBackoff(min, max time.Duration) CommonOption {
-	return commonOptionOf(func(c *config) error {
+	return commonOption{func(c *config) error {
 		c.backoff = backoff.Backoff{Min: min, Max: max}
 		if max < min {
 			return fmt.Errorf("WithBackoff(%v, %v): want min <= max", min, max)
@@ -237,7 +233,7 @@ func WithBackoff(min, max time.Duration) CommonOption {
 			return err
 		}
 		return between(minRetry, max, maxRetry, "WithBackoff(%v, %v): max", min, max)
-	})
+	}}
 }
 
 // WithReadOnlyTimeout sets how long Run, Start and Campaign wait for a hot standby that the
@@ -246,13 +242,10 @@ func WithBackoff(min, max time.Duration) CommonOption {
 // ErrServerReadOnly. Default one minute; 0 refuses a standby at once; at most 24 h. They
 // wait without end for a server that was a primary before.
 func WithReadOnlyTimeout(d time.Duration) CommonOption {
-	return commonOptionOf(func(c *config) error {
+	return commonOption{func(c *config) error {
 		c.readOnlyTimeout = d
-		if d < 0 || d > maxRetry {
-			return bad("WithReadOnlyTimeout", d, "want 0 <= timeout <= %v", maxRetry)
-		}
-		return nil
-	})
+		return check(0 <= d && d <= maxRetry, "WithReadOnlyTimeout", d, "want 0 <= timeout <= %v", maxRetry)
+	}}
 }
 
 // WithMaxAttempts makes Run, Start and Campaign give up with ErrGaveUp after n
@@ -260,13 +253,10 @@ func WithReadOnlyTimeout(d time.Duration) CommonOption {
 // not failing, so it goes on for as long as it takes. Quick attempts (WithBackoff)
 // do not count.
 func WithMaxAttempts(n int) CommonOption {
-	return commonOptionOf(func(c *config) error {
-		if n < 0 {
-			return bad("WithMaxAttempts", n, "want n >= 0")
-		}
+	return commonOption{func(c *config) error {
 		c.maxAttempts = n
-		return nil
-	})
+		return check(n >= 0, "WithMaxAttempts", n, "want n >= 0")
+	}}
 }
 
 // WithLease sets how long the server keeps the session, and with it the lock, of a
@@ -274,20 +264,14 @@ func WithMaxAttempts(n int) CommonOption {
 // milliseconds. It bounds how long an election has no leader after the leader froze or was
 // cut off, and how long a stall of the database a leader survives.
 func WithLease(d time.Duration) SessionOption {
-	return sessionOptionOf(func(c *config) error {
-		c.lease.Length = d.Truncate(time.Millisecond)
-		return nil
-	})
+	return sessionOption{set(func(c *config) { c.lease.Length = d.Truncate(time.Millisecond) })}
 }
 
 // WithHeartbeatInterval sets the time from one heartbeat to the next. Default:
 // a fifth of the lease, at least 50 ms and at most 30 s. Two intervals must fit
 // into lease - lease/10 - drain.
 func WithHeartbeatInterval(d time.Duration) SessionOption {
-	return sessionOptionOf(func(c *config) error {
-		c.lease.Heartbeat, c.heartbeatChosen = d, true
-		return nil
-	})
+	return sessionOption{set(func(c *config) { c.lease.Heartbeat, c.heartbeatChosen = d, true })}
 }
 
 // WithValidateInterval sets how often a leader checks in pg_locks that it still holds its locks, beside
@@ -300,13 +284,10 @@ func WithHeartbeatInterval(d time.Duration) SessionOption {
 // Settings has the interval in force. In transaction scope each heartbeat proves that the
 // locks are held, and this option does nothing.
 func WithValidateInterval(d time.Duration) SessionOption {
-	return sessionOptionOf(func(c *config) error {
+	return sessionOption{func(c *config) error {
 		c.validateInterval = d
-		if d != 0 && (d < minRetry || d > maxRetry) {
-			return bad("WithValidateInterval", d, "want 0 or %v <= interval <= %v", minRetry, maxRetry)
-		}
-		return nil
-	})
+		return check(d == 0 || minRetry <= d && d <= maxRetry, "WithValidateInterval", d, "want 0 or %v <= interval <= %v", minRetry, maxRetry)
+	}}
 }
 
 // WithDrain sets the time that the leader's work gets to return once its context is cancelled.
@@ -318,10 +299,7 @@ func WithValidateInterval(d time.Duration) SessionOption {
 // drain after each end of its term, unless it resigns sooner. Default: a fifth of the lease. 0
 // is allowed, for work that stops at once.
 func WithDrain(d time.Duration) SessionOption {
-	return sessionOptionOf(func(c *config) error {
-		c.lease.Drain, c.drainChosen = d, true
-		return nil
-	})
+	return sessionOption{set(func(c *config) { c.lease.Drain, c.drainChosen = d, true })}
 }
 
 // WithTokenEpoch adds n to the timeline in the tokens of this candidate's terms, so
@@ -335,13 +313,10 @@ func WithDrain(d time.Duration) SessionOption {
 // ALTER DATABASE … SET pgelector.epoch, if a superuser can run it, needs no such care,
 // because every candidate reads it at each election. The larger of the two counts.
 func WithTokenEpoch(n int) SessionOption {
-	return sessionOptionOf(func(c *config) error {
-		if n < 0 || n > lock.MaxTokenEpoch {
-			return bad("WithTokenEpoch", n, "want 0 <= n <= %d", lock.MaxTokenEpoch)
-		}
+	return sessionOption{func(c *config) error {
 		c.tokenEpoch = int64(n)
-		return nil
-	})
+		return check(0 <= n && n <= lock.MaxTokenEpoch, "WithTokenEpoch", n, "want 0 <= n <= %d", lock.MaxTokenEpoch)
+	}}
 }
 
 // WithHealth lets a candidate campaign and lead only while it is healthy. An unhealthy
@@ -368,7 +343,7 @@ func WithTokenEpoch(n int) SessionOption {
 // return ErrUnhealthy. On a shared session each election runs its own checks, even if the option
 // was given to NewSession.
 func WithHealth(check func(ctx context.Context) HealthReport, policy HealthPolicy) CommonOption {
-	return commonOptionOf(func(c *config) error {
+	return commonOption{func(c *config) error {
 		p := HealthPolicy{
 			Minimum:       cmp.Or(policy.Minimum, defaultMinimum),
 			Interval:      cmp.Or(policy.Interval, defaultInterval),
@@ -390,7 +365,7 @@ func WithHealth(check func(ctx context.Context) HealthReport, policy HealthPolic
 			c.healthPolicy = HealthPolicy{Minimum: p.Minimum, StayWhenUnhealthy: p.StayWhenUnhealthy}
 		}
 		return between(minInterval, p.Interval, maxInterval, "WithHealth: Interval %v", p.Interval)
-	})
+	}}
 }
 
 // NotifyChannel is the channel of PostgreSQL's LISTEN and NOTIFY on which candidates
@@ -428,13 +403,13 @@ type Notifier interface {
 // a term waits a second at most until its last one is sent. Candidates with and without a
 // notifier work together. The default is none.
 func WithNotifier(n Notifier) CommonOption {
-	return commonOptionOf(func(c *config) error {
+	return commonOption{func(c *config) error {
 		if n == nil {
 			return fmt.Errorf("WithNotifier(nil): want a notifier, such as that of package notify/pgx or notify/pq")
 		}
 		c.notifier = n
 		return nil
-	})
+	}}
 }
 
 // Scope is how long the locks of a candidate last.
@@ -469,13 +444,13 @@ const (
 // transaction scope, because a transaction cannot release one of its locks. Nor can one with
 // WithSynchronousStandby.
 func WithScope(s Scope) SessionOption {
-	return sessionOptionOf(func(c *config) error {
+	return sessionOption{func(c *config) error {
 		if s != Auto && s != SessionScope && s != TransactionScope {
 			return fmt.Errorf("WithScope(%d): want Auto, SessionScope or TransactionScope", s)
 		}
 		c.scope = s
 		return nil
-	})
+	}}
 }
 
 // Takeover is what a candidate does while another leads.
@@ -511,26 +486,23 @@ const (
 // session that leads most of its elections has ended, if that is a shared one too, and then
 // tries all of them at once. With Poll it does not. It cannot Wait.
 func WithTakeover(t Takeover) SessionOption {
-	return sessionOptionOf(func(c *config) error {
+	return sessionOption{func(c *config) error {
 		if t != Deputy && t != Wait && t != Poll {
 			return fmt.Errorf("WithTakeover(%d): want Deputy, Wait or Poll", t)
 		}
 		c.takeover, c.takeoverChosen = t, true
 		return nil
-	})
+	}}
 }
 
 // WithDeputyInterval sets how often the deputy tries the lock, and a shared session looks
 // whether the session that leads most of its elections has ended. Default 100 ms, at least
 // 10 ms, at most the heartbeat interval.
 func WithDeputyInterval(d time.Duration) SessionOption {
-	return sessionOptionOf(func(c *config) error {
+	return sessionOption{func(c *config) error {
 		c.deputyInterval = d
-		if d < minRetry {
-			return bad("WithDeputyInterval", d, "want interval >= %v", minRetry)
-		}
-		return nil
-	})
+		return check(d >= minRetry, "WithDeputyInterval", d, "want interval >= %v", minRetry)
+	}}
 }
 
 // WithSynchronousStandby makes the promise hold between two primaries: if a standby is
@@ -564,16 +536,13 @@ func WithDeputyInterval(d time.Duration) SessionOption {
 //
 // It excludes [TransactionScope]. An elector of a shared session cannot have it.
 func WithSynchronousStandby(longestLease time.Duration) Option {
-	return option(func(c *config) error {
-		c.synchronous, c.longestLease = true, longestLease
-		return nil
-	})
+	return set(func(c *config) { c.synchronous, c.longestLease = true, longestLease })
 }
 
 // WithHooks adds hooks. They receive the events in the order given. It may be used more
 // than once.
 func WithHooks(all ...hooks.Hook) CommonOption {
-	return commonOptionOf(func(c *config) error {
+	return commonOption{func(c *config) error {
 		for i, h := range all {
 			if err := hooks.Check(h); err != nil {
 				return fmt.Errorf("WithHooks: hook %d: %w", i+1, err)
@@ -581,17 +550,14 @@ func WithHooks(all ...hooks.Hook) CommonOption {
 		}
 		c.hooks = append(c.hooks, all...)
 		return nil
-	})
+	}}
 }
 
 // WithGracefulRelease(false) leaves out the unlock when a term ends because of
 // a shutdown: the session is closed instead, and the server frees the lock when
 // it sees that. Default true. Resign always unlocks.
 func WithGracefulRelease(graceful bool) Option {
-	return option(func(c *config) error {
-		c.gracefulRelease = graceful
-		return nil
-	})
+	return set(func(c *config) { c.gracefulRelease = graceful })
 }
 
 // WithRequests(false) has the leader refuse requests to resign or to transfer the lock
@@ -599,10 +565,7 @@ func WithGracefulRelease(graceful bool) Option {
 // looks who asks, beside its session. Default true: any role that may connect to the database
 // can ask.
 func WithRequests(take bool) CommonOption {
-	return commonOptionOf(func(c *config) error {
-		c.takesRequests = take
-		return nil
-	})
+	return commonOption{set(func(c *config) { c.takesRequests = take })}
 }
 
 func configure[O Option](election string, opts []O) (config, error) {
@@ -644,22 +607,15 @@ func (c *config) complete(election string) {
 		least := cmp.Or(c.retry, defaultBackoff)
 		c.backoff = backoff.Backoff{Min: least, Max: min(backoffGrowth*least, maxRetry)}
 	}
-	c.retryInside = c.retry
-	if c.retryInside == 0 {
-		c.retryInside = defaultPollRetry
-		if c.sitsInside() {
-			c.retryInside = defaultRetry
-		}
+	retry, inside := defaultRetry, defaultPollRetry
+	if c.takeover == Poll || c.shared {
+		retry = defaultPollRetry
 	}
-	if c.retry == 0 {
-		c.retry = defaultRetry
-		if c.takeover == Poll || c.shared {
-			c.retry = defaultPollRetry
-		}
+	if c.sitsInside() {
+		inside = defaultRetry
 	}
-	if c.deputyInterval == 0 {
-		c.deputyInterval = min(defaultDeputyInterval, c.lease.Heartbeat)
-	}
+	c.retry, c.retryInside = cmp.Or(c.retry, retry), cmp.Or(c.retry, inside)
+	c.deputyInterval = cmp.Or(c.deputyInterval, min(defaultDeputyInterval, c.lease.Heartbeat))
 	if !c.keyChosen {
 		c.key = KeyFromName(election)
 	}

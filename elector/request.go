@@ -167,14 +167,11 @@ func nextLeader(ctx context.Context, pool *sql.DB, c config) (Leader, error) {
 // is not meant by it.
 func (e *Elector) hear(all []inbox.Request) {
 	e.mu.Lock()
-	before := e.requests
-	standing := make(map[string]func(), len(all))
+	before, standing := e.requests, make(map[string]func(), len(all))
 	e.requests = standing
 	e.mu.Unlock()
 	for _, r := range all {
-		switch r.Key {
-		case 0, inbox.ResignKey(e.key), inbox.TransferKey(e.key):
-		default:
+		if r.Key != 0 && r.Key != inbox.ResignKey(e.key) && r.Key != inbox.TransferKey(e.key) {
 			continue
 		}
 		withdrawn := before[r.Transaction]

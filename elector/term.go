@@ -154,10 +154,8 @@ func (t *Term) endIfOver() error {
 func (t *Term) Resign(ctx context.Context) error {
 	t.end(hooks.Resigned, ErrResigned)
 	t.returned()
-	select {
-	case <-t.done: // whatever ctx says
+	if gate.IsClosed(t.done) { // whatever ctx says
 		return t.after.released
-	default:
 	}
 	overdue := time.After(t.lease.Length)
 	for {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/backoff"
 )
 
 // instant is what work gets to return before it is reported, if nothing is left of the drain: in a
@@ -131,9 +132,7 @@ func (e *Elector) RunIfLeader(ctx context.Context, fn func(context.Context) erro
 		return false, nil
 	}
 	defer term.work.Finish()
-	ctx, cancel := context.WithCancelCause(term.within(ctx))
-	defer cancel(nil)
-	stop := context.AfterFunc(term.ctx, func() { cancel(context.Cause(term.ctx)) })
+	ctx, stop := backoff.Either(term.within(ctx), term.ctx)
 	defer stop()
 	return true, fn(ctx)
 }

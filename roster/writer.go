@@ -211,7 +211,7 @@ func (r *Roster) reportError(err error) {
 	if err == nil || r.onError == nil {
 		return
 	}
-	_ = backoff.Guard(func() { r.onError(err) })
+	backoff.Guard(func() { r.onError(err) })
 }
 
 // maxRows bounds the rows of one statement.

@@ -19,7 +19,7 @@ declare -A may=(
   [internal/transaction]="db internal/turn internal/pooled internal/pin $spine"
   [internal/preflight]="db internal/turn internal/pooled internal/pair internal/transaction $spine"
   [internal/promotion]="db internal/pooled $spine" [internal/syncrep]="db internal/pair $spine" [internal/inbox]="db internal/pooled $spine"
-  [internal/deputy]="db $asks $spine" [internal/handover]="db $asks $spine" [internal/shared]="db $asks internal/fenced $spine"
+  [internal/deputy]="db $asks $spine" [internal/handover]="db $asks $spine" [internal/shared]="db $asks internal/gate internal/fenced $spine"
   [internal/fenced]="db internal/pin internal/pooled internal/pair $spine"
   [internal/wakeup]="db internal/pooled $spine" [internal/validate]="db $spine"
   [elector]="hooks internal/gate $spine $parts"

@@ -4,9 +4,7 @@ package backoff
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
-	"runtime/debug"
 	"time"
 )
 
@@ -105,19 +103,14 @@ func Answer(ctx context.Context, call func() error, late func()) (answered bool,
 	}
 }
 
-// Guard makes a call of the user's, on a goroutine that the call may end (runtime.Goexit). It
-// returns an error if the call panics.
-func Guard(call func()) (panicked error) {
+// Guard makes a call of the user's, on a goroutine that the call may end (runtime.Goexit). A panic
+// ends the call alone.
+func Guard(call func()) {
 	returned := make(chan struct{})
 	go func() {
 		defer close(returned)
-		defer func() {
-			if p := recover(); p != nil {
-				panicked = fmt.Errorf("%v\n%s", p, debug.Stack())
-			}
-		}()
+		defer func() { _ = recover() }()
 		call()
 	}()
 	<-returned
-	return panicked
 }

@@ -31,11 +31,12 @@ func SeatKey(key int64) int64 { return lockkey.Of("seat", key) }
 
 // A Config says how a candidate follows.
 type Config struct {
-	Sit       bool          // become the deputy if nobody is
-	SitInside bool          // also in transaction scope, where each deputy takes one of a pooler's few connections
-	Wait      bool          // as the deputy, wait in the server's queue
-	Interval  time.Duration // between two attempts of a deputy that does not wait
-	Offer     int64         // the key of the lock by which a leader offers its lock to this candidate
+	Sit       bool                 // become the deputy if nobody is
+	SitInside bool                 // also in transaction scope, where each deputy takes one of a pooler's few connections
+	Wait      bool                 // as the deputy, wait in the server's queue
+	Interval  time.Duration        // between two attempts of a deputy that does not wait
+	Retry     func() time.Duration // between two attempts of the others
+	Offer     int64                // the key of the lock by which a leader offers its lock to this candidate
 	Succeed   lock.Succeed
 }
 
@@ -76,7 +77,7 @@ func (a *acquirer) Acquire(ctx context.Context, t lock.Try) lock.Attempt {
 	case r.Lock != nil && a.Wait:
 		r.Lock.CloseLater()
 	case r.Lock == nil && !r.Keeps:
-		r.Next = backoff.Jitter(a.d.RetryEvery())
+		r.Next = backoff.Jitter(a.Retry())
 	}
 	return r
 }
@@ -84,8 +85,8 @@ func (a *acquirer) Acquire(ctx context.Context, t lock.Try) lock.Attempt {
 func (a *acquirer) attempt(ctx context.Context, t lock.Try) (r lock.Attempt, err error) {
 	if s := a.takeSeat(); s != nil {
 		r, err = a.serve(ctx, s, t.Woken)
-	} else {
-		r, err = a.try(ctx, t.Once)
+	} else if s, err = a.d.Source.LendToLead(ctx); err == nil {
+		r, err = a.tryOn(ctx, s, t.Once)
 	}
 	if err == nil && r.Outcome == lock.Offered {
 		r, err = a.Succeed(ctx, a.d, func() *session.Session {
@@ -105,7 +106,7 @@ func (a *acquirer) quick(last lock.Standing, err error) time.Duration {
 	if last == lock.Led || a.deputy && state != "57P03" && state != "53300" {
 		return lock.Quick
 	}
-	return max(a.d.RetryEvery(), lock.Quick)
+	return max(a.Retry(), lock.Quick)
 }
 
 // Close gives the seat up.
@@ -127,20 +128,15 @@ func (a *acquirer) takeSeat() *session.Session {
 	return s
 }
 
-// try makes one attempt on a borrowed connection.
-func (a *acquirer) try(ctx context.Context, once bool) (lock.Attempt, error) {
-	s, err := a.d.Source.LendToLead(ctx)
-	if err != nil {
-		return lock.Attempt{}, err
-	}
-	return a.tryOn(ctx, s, once)
-}
-
 // tryOn tries the lock on the session, and a seat if the lock is busy. The session is kept if either is
 // granted, and goes back to the pool as it came if not.
 func (a *acquirer) tryOn(ctx context.Context, s *session.Session, once bool) (lock.Attempt, error) {
 	queue.EvictFrom(a.d, s)
-	row, err := a.d.Ask(ctx, s, a.arguments(once))
+	var p db.TryLockParams
+	p.Sit = a.Sit && !once && (a.SitInside || !a.d.Source.InTransaction())
+	p.SeatHigh, p.SeatLow = lockkey.Halves(SeatKey(a.d.Key))
+	p.OfferHigh, p.OfferLow = lockkey.Halves(a.Offer)
+	row, err := a.d.Ask(ctx, s, p)
 	if err != nil {
 		s.Discard() // in doubt: the lock may have been granted
 		return lock.Attempt{}, fmt.Errorf("elector: try the lock: %w", pgerr.Explain(err))
@@ -162,14 +158,6 @@ func (a *acquirer) tryOn(ctx context.Context, s *session.Session, once bool) (lo
 	}
 	s.GiveBack()
 	return r, err
-}
-
-// arguments are what an attempt asks beside the lock.
-func (a *acquirer) arguments(once bool) (p db.TryLockParams) {
-	p.Sit = a.Sit && !once && (a.SitInside || !a.d.Source.InTransaction())
-	p.SeatHigh, p.SeatLow = lockkey.Halves(SeatKey(a.d.Key))
-	p.OfferHigh, p.OfferLow = lockkey.Halves(a.Offer)
-	return p
 }
 
 // begin gives a session that is elected what goes on beside its term.

@@ -54,7 +54,8 @@ func (p *party) follower(id string, c deputy.Config) lock.Acquirer {
 	source := session.NewSource(pool, session.Config{Name: id, Scope: session.SessionScope, OnBeat: func(session.Beat) {},
 		Lease:  lease.Lease{Length: 10 * time.Second, Heartbeat: 2 * time.Second, Drain: 2 * time.Second},
 		Report: func(_ context.Context, _ session.Task, err error) { p.Errorf("%s: %v", id, err) }})
-	d := &lock.Dedicated{Config: lock.Config{Key: key, ReportHolder: func() bool { return true }, Retry: retry, RetryInside: retry, Pair: deputy.SeatKey(key)}, Source: source}
+	d := &lock.Dedicated{Config: lock.Config{Key: key, ReportHolder: func() bool { return true }, Pair: deputy.SeatKey(key)}, Source: source}
+	c.Retry = func() time.Duration { return retry }
 	return deputy.New(d, c)
 }
 

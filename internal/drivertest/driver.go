@@ -80,12 +80,15 @@ func NameOf(statement string) string {
 // Connect is for database/sql.
 func (d *Driver) Connect(ctx context.Context) (driver.Conn, error) {
 	d.note("connect", "")
-	if d.Connecting != nil {
-		if err := d.Connecting(ctx); err != nil {
-			return nil, err
-		}
+	return &conn{d}, succeed(ctx, d.Connecting)
+}
+
+// succeed calls what a test has set.
+func succeed(ctx context.Context, call func(context.Context) error) error {
+	if call == nil {
+		return nil
 	}
-	return &conn{d}, nil
+	return call(ctx)
 }
 
 // Driver is for database/sql.
@@ -130,18 +133,12 @@ func (c *conn) Rollback() error {
 }
 
 func (c *conn) ResetSession(ctx context.Context) error {
-	if c.Reset != nil {
-		return c.Reset(ctx)
-	}
-	return nil
+	return succeed(ctx, c.Reset)
 }
 
 func (c *conn) Ping(ctx context.Context) error {
 	c.note("ping", "")
-	if c.Driver.Ping != nil {
-		return c.Driver.Ping(ctx)
-	}
-	return nil
+	return succeed(ctx, c.Driver.Ping)
 }
 
 func (c *conn) ExecContext(ctx context.Context, statement string, _ []driver.NamedValue) (driver.Result, error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
+	"github.com/pgelector/pgelector/internal/pooled"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -20,12 +21,12 @@ import (
 // return. Finish or Rollback must end it.
 type Tx struct {
 	*sql.Tx
-	Began   int64 // when it began, if it was fenced (db.TransactionStart)
+	Began   int64           // when it began, if it was fenced (db.TransactionStart)
+	Within  context.Context // once it is done, answers are awaited within the drain only; TermContext by default
 	session *session.Session
 	pool    *sql.DB
 	conn    *sql.Conn
-	within  context.Context // once it is done, answers are awaited within the drain only
-	ended   bool            // or left to itself
+	ended   bool // or left to itself
 }
 
 // Begin begins a transaction on a connection of the pool. As database/sql does, it takes
@@ -34,7 +35,7 @@ type Tx struct {
 func Begin(ctx context.Context, s *session.Session, pool *sql.DB, opts *sql.TxOptions) (*Tx, error) {
 	return backoff.AwaitOr(ctx, func(ctx context.Context) (tx *Tx, err error) {
 		for next := session.NextIdle(pool); ; {
-			tx = &Tx{session: s, pool: pool, within: s.TermContext()}
+			tx = &Tx{session: s, pool: pool, Within: s.TermContext()}
 			if tx.conn, err = pool.Conn(ctx); err != nil {
 				tx.Suspect(ctx, err)
 				return tx, err
@@ -51,10 +52,6 @@ func Begin(ctx context.Context, s *session.Session, pool *sql.DB, opts *sql.TxOp
 		}
 	}, (*Tx).end)
 }
-
-// Within makes Finish and Rollback wait no longer than the drain once ctx is done. The default
-// ctx is TermContext.
-func (tx *Tx) Within(ctx context.Context) { tx.within = ctx }
 
 // isSpoilt reports whether a connection is of no use after a failed BEGIN. If so, it is
 // closed for good.
@@ -128,7 +125,7 @@ func (tx *Tx) finish(last func(context.Context) error) (outcome, late error) {
 		return nil, nil
 	}
 	tx.ended = true
-	ctx, cancel := answerTime(tx.session, tx.within)
+	ctx, cancel := answerTime(tx.session, tx.Within)
 	defer cancel()
 	return backoff.Await(ctx, func(ctx context.Context) (error, error) {
 		defer tx.end()
@@ -155,28 +152,21 @@ func (tx *Tx) check(ctx context.Context) error {
 // rolled back and goes on, or went down with the COMMIT half written: drivers do not
 // distinguish an ERROR from a PANIC. An error without a SQLSTATE, on a connection that goes
 // on, means that the server has answered ROLLBACK: a statement had failed, and fn has not
-// returned the error.
+// returned the error. 40003 says that nobody knows.
 func (tx *Tx) outcome(ctx context.Context, err error) error {
 	switch state := pgerr.State(err); {
 	case err == nil:
 		return nil
-	case pgerr.Broken(err) || state == unknownCompletion || !meansRollback(state) && !tx.serverAnswers(ctx):
+	case pgerr.Broken(err) || state == "40003" || !meansRollback(state) && !tx.serverAnswers(ctx):
 		tx.HeartbeatNow()
 		return pgerr.Wrap(pgerr.ErrOutcomeUnknown, err)
 	}
 	return pgerr.Wrap(pgerr.ErrRolledBack, err) // the server says so
 }
 
-// serverAnswers asks by a statement: where a wrapper hides the driver's Ping, database/sql's asks nobody.
 func (tx *Tx) serverAnswers(ctx context.Context) bool {
-	return pin.AfterTx(func() error {
-		_, err := tx.conn.ExecContext(ctx, db.Nothing)
-		return err
-	}) == nil
+	return pin.AfterTx(func() error { return pooled.Answers(ctx, tx.conn) }) == nil
 }
-
-// unknownCompletion is the SQLSTATE that says that nobody knows.
-const unknownCompletion = "40003"
 
 // meansRollback reports whether a SQLSTATE says that a COMMIT was rolled back, whatever
 // becomes of the connection: a violated constraint (23), a transaction that has no time left

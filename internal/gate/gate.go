@@ -65,9 +65,7 @@ func (g *Gate) settle() {
 	if !g.closed || g.n > 0 {
 		return
 	}
-	select {
-	case <-g.idle:
-	default:
+	if !IsClosed(g.idle) {
 		close(g.idle)
 	}
 }
@@ -76,21 +74,20 @@ func (g *Gate) settle() {
 // have not decided yet.
 func (g *Gate) IsIdle() bool {
 	g.trials.Wait()
-	select {
-	case <-g.idle:
-		return true
-	default:
-		return false
-	}
+	return IsClosed(g.idle)
 }
 
 // Await waits for done until ctx ends. It reports whether done is closed, whatever ctx says.
 func Await(ctx context.Context, done <-chan struct{}) bool {
 	select {
 	case <-done:
-		return true
 	case <-ctx.Done():
 	}
+	return IsClosed(done)
+}
+
+// IsClosed reports whether done is closed.
+func IsClosed(done <-chan struct{}) bool {
 	select {
 	case <-done:
 		return true

@@ -42,8 +42,8 @@ func staged(t *testing.T, test func(s *stage)) {
 			source := session.NewSource(pool, session.Config{Name: id, Scope: session.SessionScope, OnBeat: func(session.Beat) {},
 				Lease:  lease.Lease{Length: 10 * time.Second, Heartbeat: 2 * time.Second, Drain: 2 * time.Second},
 				Report: func(_ context.Context, _ session.Task, err error) { t.Errorf("%s: %v", id, err) }})
-			d := &lock.Dedicated{Config: lock.Config{Key: key, ReportHolder: func() bool { return false }, Retry: time.Second, RetryInside: time.Second}, Source: source}
-			return deputy.New(d, deputy.Config{Offer: handover.OfferKey(id, key), Succeed: handover.Succeed, Interval: time.Second})
+			d := &lock.Dedicated{Config: lock.Config{Key: key, ReportHolder: func() bool { return false }}, Source: source}
+			return deputy.New(d, deputy.Config{Offer: handover.OfferKey(id, key), Succeed: handover.Succeed, Interval: time.Second, Retry: func() time.Duration { return time.Second }})
 		}
 		s.two = acquirer("two")
 		got := acquirer("one").Acquire(t.Context(), lock.Try{Woken: wakeup.New()})

@@ -90,11 +90,10 @@ type Holder struct {
 
 // Fail is the attempt that ended with err.
 func Fail(source *session.Source, err error, next time.Duration) Attempt {
-	var later session.Later
-	switch {
-	case errors.As(err, &later):
+	if later, ok := errors.AsType[session.Later](err); ok {
 		return Attempt{Outcome: TooEarly, Next: later.Later(), Err: err}
-	case source.Refuses(err):
+	}
+	if source.Refuses(err) {
 		return Attempt{Outcome: Refused, Next: next, Err: err}
 	}
 	return Attempt{Outcome: Failed, Next: next, Err: err}
@@ -104,11 +103,9 @@ func Fail(source *session.Source, err error, next time.Duration) Attempt {
 type Config struct {
 	Election     string // its name, for reports
 	Key          int64
-	ReportHolder func() bool   // whether to ask who holds a busy lock
-	Retry        time.Duration // between two attempts
-	RetryInside  time.Duration // between two attempts in transaction scope
-	Pair         int64         // the key of a lock of two integers that sessions may hold beside; see Source.Evict
-	TokenEpoch   int64         // the least number that is added to the timeline of a token
+	ReportHolder func() bool // whether to ask who holds a busy lock
+	Pair         int64       // the key of a lock of two integers that sessions may hold beside
+	TokenEpoch   int64       // the least number that is added to the timeline of a token
 	// Unblock ends what blocks the barrier of the key for longer than the lease. endless is what it cannot.
 	Unblock func(ctx context.Context, s *session.Session, key int64, l lease.Lease) (endless, err error)
 }

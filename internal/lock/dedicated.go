@@ -93,11 +93,3 @@ func (d *Dedicated) Confirm(ctx context.Context, s *session.Session, granted boo
 	d.Source.Start(s)
 	return Attempt{Outcome: Granted, Lock: newLock(d.Key, s, row.Token, row.Transaction)}, nil
 }
-
-// RetryEvery is the time between two attempts.
-func (d *Dedicated) RetryEvery() time.Duration {
-	if d.Source.InTransaction() {
-		return d.RetryInside
-	}
-	return d.Retry
-}

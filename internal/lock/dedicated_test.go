@@ -75,7 +75,7 @@ func attempting(t *testing.T, test func(t *testing.T, a *attempter, s *session.S
 		}
 		pool := sql.OpenDB(process{a.driver, a})
 		defer pool.Close()
-		a.Dedicated = &Dedicated{Config: Config{Key: aKey, ReportHolder: func() bool { return false }, Retry: time.Second}, Source: session.NewSource(pool, session.Config{
+		a.Dedicated = &Dedicated{Config: Config{Key: aKey, ReportHolder: func() bool { return false }}, Source: session.NewSource(pool, session.Config{
 			Name: "web-1", Scope: session.SessionScope, Parts: parts, OnBeat: func(session.Beat) {},
 			Lease:  lease.Lease{Length: 10 * time.Second, Heartbeat: 2 * time.Second, Drain: 2 * time.Second},
 			Report: func(_ context.Context, _ session.Task, err error) { a.reports = append(a.reports, err) },

@@ -79,8 +79,8 @@ func LetGo(ctx context.Context, s *session.Session, q *db.Queries, key int64) (h
 }
 
 // IsFree reports whether nobody holds the lock exclusively.
-func IsFree(ctx context.Context, s *session.Session, key int64) (bool, error) {
+func IsFree(ctx context.Context, by session.Caller, key int64) (bool, error) {
 	high, low := lockkey.Halves(key)
-	row, err := session.Ask(ctx, s, (*db.Queries).PairIsFree, db.PairIsFreeParams{High: high, Low: low})
+	row, err := session.Ask(ctx, by, (*db.Queries).PairIsFree, db.PairIsFreeParams{High: high, Low: low})
 	return row.Free, err
 }

@@ -56,11 +56,10 @@ func askOnce(ctx context.Context, pool Pool, writes bool, call func(db.DBTX) err
 		return ctx.Err() // as BeginTx would
 	}
 	tx, err := pool.BeginTx(ctx, nil)
-	switch {
-	case pgerr.State(err) == "0A000": // a standby: lib/pq wants to write
+	if pgerr.State(err) == "0A000" { // a standby: lib/pq wants to write
 		tx, err = pool.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	}
-	for n := 1; IsRefusal(err) && answers(ctx, pool); n++ { // or the pooler was full, or its backends end
+	for n := 1; IsRefusal(err) && Answers(ctx, pool) == nil; n++ { // or the pooler was full, or its backends end
 		if n == Refusals {
 			return call(pool)
 		}
@@ -82,10 +81,11 @@ func askOnce(ctx context.Context, pool Pool, writes bool, call func(db.DBTX) err
 	return tx.Commit()
 }
 
-// answers asks by a statement: where a wrapper hides the driver's Ping, database/sql's asks nobody.
-func answers(ctx context.Context, pool Pool) bool {
+// Answers returns nil if the server answers. It asks by a statement: where a wrapper hides the driver's
+// Ping, database/sql's asks nobody.
+func Answers(ctx context.Context, pool Pool) error {
 	_, err := pool.ExecContext(ctx, db.Nothing)
-	return err == nil
+	return err
 }
 
 // Refusals are how many transactions a pooler in statement mode has refused at least.

@@ -3,6 +3,7 @@ package preflight
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/session"
 	"github.com/pgelector/pgelector/internal/transaction"
+	"github.com/pgelector/pgelector/internal/turn"
 )
 
 const oldestServer = 140000 // idle_session_timeout came with PostgreSQL 14
@@ -161,12 +163,35 @@ func (p *Part) dropRefusedSettings(ctx context.Context, from *session.Source, s 
 // session: an invalid value, a lack of rights, one that cannot be changed now, one that is
 // not supported, or an unknown name.
 func refusesSetting(err error) bool {
-	if errors.Is(err, pgerr.ErrServerReadOnly) {
-		return false
+	refusals := []string{"22023", "42501", "55P02", "0A000", "42704"}
+	return slices.Contains(refusals, pgerr.State(err)) && !errors.Is(err, pgerr.ErrServerReadOnly)
+}
+
+// A passed is the last check of a pool that passed.
+type passed struct {
+	what  any       // was checked
+	began time.Time // when
+	found session.Finding
+}
+
+// share calls check, alone on the pool. If an equal check began and passed while share waited, it
+// returns that finding: two hundred candidates that start at once ask the server little more than one
+// would. A finding is shared if the server took all settings: others need not find out which it refuses.
+func share(ctx context.Context, queues *turn.Queues, pool *sql.DB, what any, check func() (found session.Finding, whole bool, err error)) (session.Finding, error) {
+	asked := time.Now()
+	its, leave, err := queues.Take(ctx, pool)
+	if err != nil {
+		return session.Finding{}, fmt.Errorf("elector: wait to check the server: %w", err)
 	}
-	switch pgerr.State(err) {
-	case "22023", "42501", "55P02", "0A000", "42704":
-		return true
+	defer leave()
+	if last, ok := its.Shared.(passed); ok && last.what == what && last.began.After(asked) {
+		return last.found, nil
 	}
-	return false
+	began := time.Now()
+	its.Shared = nil
+	found, whole, err := check()
+	if err == nil && whole {
+		its.Shared = passed{what, began, found}
+	}
+	return found, err
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/lock"
-	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/pair"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pooled"
@@ -168,14 +167,9 @@ func compareTransactions(ctx context.Context, a, b *session.Session) error {
 	case seen.Held:
 		return fmt.Errorf("%w: the driver leaves a snapshot in an idle transaction, which would hold back VACUUM", pgerr.ErrSessionPooled)
 	}
-	free := func() (bool, error) {
-		high, low := lockkey.Halves(key)
-		row, err := session.Ask(ctx, b.Fresh(), (*db.Queries).PairIsFree, db.PairIsFreeParams{High: high, Low: low})
-		return row.Free, pgerr.Explain(err)
-	}
-	switch taken, err := free(); {
+	switch taken, err := pair.IsFree(ctx, b.Fresh(), key); {
 	case err != nil:
-		return err
+		return pgerr.Explain(err)
 	case taken:
 		if err := a.Stay(ctx); err != nil { // its lock has ended with its backend
 			return pgerr.Explain(err)
@@ -185,9 +179,9 @@ func compareTransactions(ctx context.Context, a, b *session.Session) error {
 	if err := a.Owner().RollBack(ctx); err != nil {
 		return err
 	}
-	switch freed, err := free(); {
+	switch freed, err := pair.IsFree(ctx, b.Fresh(), key); {
 	case err != nil:
-		return err
+		return pgerr.Explain(err)
 	case !freed:
 		return fmt.Errorf("%w: a lock outlives its transaction", pgerr.ErrNoAdvisoryLocks)
 	}

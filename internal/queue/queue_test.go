@@ -103,7 +103,7 @@ func attempting(t *testing.T, test func(t *testing.T, a *attempter, s *session.S
 	}}
 	answering(t, a.answers, a.errs, func(t *testing.T, driver *drivertest.Driver, from *session.Source) {
 		a.driver = driver
-		a.Dedicated = &lock.Dedicated{Config: lock.Config{Key: 7, ReportHolder: func() bool { return false }, Retry: time.Second}, Source: from}
+		a.Dedicated = &lock.Dedicated{Config: lock.Config{Key: 7, ReportHolder: func() bool { return false }}, Source: from}
 		s, err := from.Borrow(t.Context())
 		if err != nil {
 			t.Fatal(err)

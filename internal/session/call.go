@@ -28,7 +28,6 @@ type Caller interface {
 // A CallerFunc is a function that is a Caller.
 type CallerFunc func(ctx context.Context, call pin.Call, late func()) (answered bool, err error)
 
-// Call calls c.
 func (c CallerFunc) Call(ctx context.Context, call pin.Call, late func()) (bool, error) {
 	return c(ctx, call, late)
 }

@@ -15,9 +15,8 @@ import (
 	"github.com/pgelector/pgelector/internal/pin"
 )
 
-// A Session is one pinned connection and the server backend behind it. It ends in one of two ways.
-// GiveBack returns the connection to the pool, and is only for one on which nothing was changed.
-// Discard closes it: sql.Conn.Close would return it to the pool with its settings and locks.
+// A Session is one pinned connection and the server backend behind it. It ends by GiveBack or by
+// Discard, as pin.Conn says.
 //
 // Until Start one goroutine owns the session, and it alone calls the methods, but for those of a
 // context: HeartbeatNow, Lose. From Start on any goroutine may make calls (Do, Ask, with s, Simple,
@@ -189,8 +188,8 @@ func (timeout) Unwrap() error   { return pgerr.ErrNoAnswer }
 // TimedOut reports whether err says that a call of a session that is not started has taken longer than
 // the validity.
 func TimedOut(err error) bool {
-	var t timeout
-	return errors.As(err, &t)
+	_, late := errors.AsType[timeout](err)
+	return late
 }
 
 // Timeout is the cause of a context that ends a call which takes longer than the validity.

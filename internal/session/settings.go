@@ -16,9 +16,8 @@ type Setting struct {
 }
 
 const (
-	LeaseSetting  = "idle_session_timeout"
-	LeaseInside   = "idle_in_transaction_session_timeout" // the lease in transaction scope
-	commitSetting = "synchronous_commit"
+	LeaseSetting = "idle_session_timeout"
+	LeaseInside  = "idle_in_transaction_session_timeout" // the lease in transaction scope
 )
 
 // settings are what a session needs: the lease, and what keeps a role's defaults from
@@ -40,7 +39,7 @@ func settings(name string, l lease.Lease) []Setting {
 		{LeaseInside, millis(l.Length)},
 		{"default_transaction_isolation", "read committed"},
 		{"default_transaction_deferrable", "off"}, // or a heartbeat may wait for other transactions
-		{commitSetting, "local"},                  // the token outlives a crash, and waits for no standby
+		{"synchronous_commit", "local"},           // the token outlives a crash, and waits for no standby
 		{"plan_cache_mode", "force_generic_plan"}, // a statement is planned when it is prepared, and not again
 		{"jit", "off"},                            // compiling takes longer than any statement
 		{"client_connection_check_interval", millis(l.Heartbeat)},

@@ -144,7 +144,10 @@ func (w *worker) attempt(requests []*request) error {
 			others = append(others, r)
 		}
 	}
-	blocked := w.elect(winners)
+	var blocked []*request
+	for some := range slices.Chunk(winners, barriersAtOnce) {
+		blocked = append(blocked, w.elect(some)...)
+	}
 	w.reject(others, offers, err)
 	w.unblock(blocked)
 	return err
@@ -206,20 +209,11 @@ func (w *worker) reject(others []*request, offers map[int64]bool, err error) {
 // table, which by default has some 6,400 to 14,400 places.
 const barriersAtOnce = 1000
 
-// elect answers those that were granted their lock, some at a time, and returns those that a
-// fenced transaction blocks.
-func (w *worker) elect(winners []*request) (blocked []*request) {
-	for some := range slices.Chunk(winners, barriersAtOnce) {
-		blocked = append(blocked, w.electSome(some)...)
-	}
-	return blocked
-}
-
-// electSome passes the barriers of those that were granted their lock, and answers them.
+// elect passes the barriers of those that were granted their lock, and answers them.
 // It returns those with a fenced transaction of the last term in flight. The locks
 // of those whose campaign was cancelled meanwhile are given back; if the lock table is full,
 // so are half of all.
-func (w *worker) electSome(winners []*request) (blocked []*request) {
+func (w *worker) elect(winners []*request) (blocked []*request) {
 	tokens, err := readTokens(w.source, w.now, keysOf(winners), w.epoch)
 	for errors.Is(err, pgerr.ErrLockTableFull) {
 		half := (len(winners) + 1) / 2

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/gate"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/session"
 )
@@ -31,17 +32,10 @@ func (b *releases) Release(s *session.Session, key int64) error {
 			return len(released) == len(all()), err
 		})
 	}
-	select {
-	case <-done:
+	if gate.Await(s.Context(), done) {
 		return nil
-	case <-s.Context().Done():
 	}
-	select {
-	case <-done:
-		return nil
-	default:
-		return s.Lose(context.Cause(s.Context()))
-	}
+	return s.Lose(context.Cause(s.Context()))
 }
 
 func (b *releases) add(key int64) (done chan struct{}, first bool) {

@@ -50,7 +50,7 @@ func joinEvery(t *testing.T, server *electortest.Server, id string, retry time.D
 	m.stop = stop
 	m.Shared = shared.New(ctx, session.NewSource(m.pool, config), retry, 0, 0, func(key int64) int64 { return handover.OfferKey(id, key) })
 	for _, key := range keys {
-		own := &lock.Dedicated{Config: lock.Config{Key: key, ReportHolder: func() bool { return true }, Retry: retry}, Source: session.NewSource(m.pool, config)}
+		own := &lock.Dedicated{Config: lock.Config{Key: key, ReportHolder: func() bool { return true }}, Source: session.NewSource(m.pool, config)}
 		m.acquirers[key] = m.Acquirer(own, handover.Succeed)
 	}
 	return m

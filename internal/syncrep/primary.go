@@ -1,6 +1,7 @@
 package syncrep
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -25,7 +26,6 @@ func (e *TooEarly) Error() string {
 
 func (e *TooEarly) Unwrap() error { return pgerr.ErrTooEarly }
 
-// Later is when this candidate may lead.
 func (e *TooEarly) Later() time.Duration { return e.Wait }
 
 // A Part has candidates lead only while commits wait for the synchronous standbys. It serves one
@@ -82,10 +82,7 @@ func (p *Part) Check(ctx context.Context, from *session.Source) error {
 		if err == nil {
 			err = checkStreams(listed, r.senders)
 		}
-		if err == nil {
-			err = early
-		}
-		return err
+		return cmp.Or(err, early)
 	})
 }
 

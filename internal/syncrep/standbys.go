@@ -33,10 +33,7 @@ func parseStandbys(text string) (l standbyList, err error) {
 		if tokens[0].is("first") || tokens[0].is("any") {
 			tokens = tokens[1:]
 		}
-		if len(tokens) < 4 || !tokens[1].is("(") {
-			return l, errListSyntax
-		}
-		if tokens[0].quoted {
+		if len(tokens) < 4 || !tokens[1].is("(") || tokens[0].quoted {
 			return l, errListSyntax
 		}
 		l.need, _ = strconv.Atoi(tokens[0].name) // a name is 0, which is refused below
@@ -141,13 +138,8 @@ func senders(text string) (all []sender, err error) {
 }
 
 // named are those of a name, in which the case of letters does not matter.
-func named(all []sender, name string) (some []sender) {
-	for _, one := range all {
-		if lower(one.Name) == lower(name) {
-			some = append(some, one)
-		}
-	}
-	return some
+func named(all []sender, name string) []sender {
+	return slices.DeleteFunc(slices.Clone(all), func(one sender) bool { return lower(one.Name) != lower(name) })
 }
 
 // checkStreams returns an error that wraps ErrNotSynchronous unless each standby that

@@ -16,14 +16,12 @@ import (
 	"github.com/pgelector/pgelector/internal/session"
 )
 
-// Scope is transaction scope.
 func (t *Transaction) Scope() session.Scope { return session.TransactionScope }
 
 // holds reports whether the transaction holds locks that are relied on: a call that fails costs them, and
 // a pooler may have ended it between two calls.
 func (t *Transaction) holds() bool { return t.s.IsStarted() && !t.released }
 
-// After sees that the transaction goes on.
 func (t *Transaction) After(ctx context.Context) error {
 	if t.holds() {
 		return t.ping(ctx)
@@ -44,7 +42,6 @@ func (t *Transaction) Ping(ctx context.Context, _ *db.Queries) (db.PingRow, erro
 	return answer, t.ping(ctx)
 }
 
-// Stay sends PingTransaction.
 func (t *Transaction) Stay(ctx context.Context) error {
 	_, err := t.s.Simple().Call(ctx, func(ctx context.Context, _ *db.Queries) error { return t.ping(ctx) }, nil)
 	return err

@@ -142,11 +142,7 @@ func explain(err error) error {
 
 // Apply applies settings for the rest of the transaction that the session is in.
 func Apply(ctx context.Context, s *session.Session, settings []session.Setting) error {
-	return apply(ctx, s, session.Encode(settings))
-}
-
-func apply(ctx context.Context, s *session.Session, settings string) error {
-	_, err := session.Ask(ctx, s.Fresh(), (*db.Queries).ApplySettings, db.ApplySettingsParams{Settings: settings, OnlyLocal: true})
+	_, err := session.Ask(ctx, s.Fresh(), (*db.Queries).ApplySettings, db.ApplySettingsParams{Settings: session.Encode(settings), OnlyLocal: true})
 	return err
 }
 

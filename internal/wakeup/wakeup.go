@@ -11,7 +11,7 @@ import (
 const maxCalls = 4
 
 // Calls are the notifications that concern one campaign, or one observer. A nil one
-// receives none.
+// receives none. See lock.Waker for the methods.
 type Calls struct {
 	pending chan struct{}
 	left    int // until the next regular attempt
@@ -28,7 +28,6 @@ func (w *Calls) Wake() {
 	}
 }
 
-// Woken receives a wake-up; the receiver then calls Spend.
 func (w *Calls) Woken() <-chan struct{} {
 	if w == nil || w.left == 0 {
 		return nil
@@ -39,8 +38,6 @@ func (w *Calls) Woken() <-chan struct{} {
 // Spend counts an attempt that a wake-up has caused.
 func (w *Calls) Spend() { w.left-- }
 
-// Sleep waits for d, a wake-up, which it spends, or the end of ctx. It reports whether it was
-// a wake-up.
 func (w *Calls) Sleep(ctx context.Context, d time.Duration) (woken bool) {
 	select {
 	case <-time.After(d):
@@ -52,7 +49,6 @@ func (w *Calls) Sleep(ctx context.Context, d time.Duration) (woken bool) {
 	return false
 }
 
-// Renew allows more wake-ups: a regular attempt is due.
 func (w *Calls) Renew() {
 	if w != nil {
 		w.left = maxCalls

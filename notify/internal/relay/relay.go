@@ -93,7 +93,7 @@ func (r *Relay) serve(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		_ = backoff.Guard(func() {
+		backoff.Guard(func() {
 			r.report(fmt.Errorf("notifier: disconnected, reconnecting; until then no notification arrives: %w", err))
 		})
 		if connected {
