@@ -24,10 +24,13 @@ func keeping(t *testing.T, answer func() error, test func(t *testing.T, from *So
 		var heartbeats atomic.Int32
 		d := &drivertest.Driver{
 			Exec: func(context.Context, string) (int64, error) { return 0, nil },
-			Query: func(context.Context, string, []any) (drivertest.Rows, error) {
+			Query: func(_ context.Context, statement string, _ []any) (drivertest.Rows, error) {
 				heartbeats.Add(1)
 				if err := answer(); err != nil {
 					return nil, err
+				}
+				if drivertest.NameOf(statement) == "DescribeServer" { // after a heartbeat that was refused
+					return drivertest.One(int64(7), false, int64(150000), "", "", false)
 				}
 				return drivertest.One(int64(7), false, false)
 			},
