@@ -88,7 +88,7 @@ func TestNoStatementIsSlowBesideTheLocksOfStrangers(t *testing.T) {
 		"SELECT count(pg_advisory_lock(i)), count(pg_advisory_lock_shared(1, i)) FROM generate_series(1, 5000) AS i",                           // elections
 		fmt.Sprintf("SELECT count(pg_advisory_lock_shared(%d, i)) FROM generate_series(1, 2000) AS i", seat>>32),
 	} {
-		keeps(t, pgx.open(t, 0, s.DSN()), locks)
+		keeps(t, pgx.open(t, 0, s.Cluster.DSN()), locks)
 	}
 	if n := one[int](t, conn, "SELECT count(*) FROM pg_locks"); n < 20_000 {
 		t.Fatalf("there are %d locks", n)
@@ -157,7 +157,7 @@ func count(t *testing.T, q querier, statement string, args ...any) (n int) {
 func TestARequestBesideThousandsOfLocksEndsNoTermButByItself(t *testing.T) {
 	t.Parallel()
 	s := on(t, own(t, pgcluster.WithSetting("max_locks_per_transaction", "400"), pgcluster.WithSetting("max_prepared_transactions", "5")))
-	keeps(t, pgx.open(t, 0, s.DSN()), "SELECT count(pg_advisory_lock_shared(1, i)) FROM generate_series(1, 6000) AS i")
+	keeps(t, pgx.open(t, 0, s.Cluster.DSN()), "SELECT count(pg_advisory_lock_shared(1, i)) FROM generate_series(1, 6000) AS i")
 	overEach(t, func(t *testing.T, d drivers) {
 		pool := d.open(t, 0, s.DSN())
 		deaf := s.stand(t, d.open(t, 0, s.DSN()), s.election(t), elector.WithRequests(false)).run(t, nil)
@@ -219,7 +219,7 @@ func TestWhoeverBlocksAnElectionIsNamed(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				election := s.election(t)
 				c := s.stand(t, d.open(t, 0, s.DSN()), election)
-				conn, err := d.open(t, 0, s.DSN()).Conn(t.Context())
+				conn, err := d.open(t, 0, s.Cluster.DSN()).Conn(t.Context())
 				check(t, err)
 				defer conn.Close()
 				end := "SELECT pg_advisory_unlock_all()"
