@@ -363,34 +363,3 @@ func TestInTxReportsASerializationFailureAsRetryable(t *testing.T) {
 		}
 	})
 }
-
-// A fenced transaction costs BEGIN, the check of the term, the check that it goes on, and COMMIT. The first one in a
-// term also names the session. Elections cost nothing extra.
-func TestInTxCostsTwoExtraStatementsAndTheFirstThree(t *testing.T) {
-	inSessionScope(t, "it counts the statements of that scope")
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		sessions, onSession := d.openCounted(t, 0, s.DSN())
-		pool, inPool := d.openCounted(t, 0, s.DSN())
-		_, term := s.lead(t, sessions, s.election(t), elector.WithLease(longLease), elector.WithHeartbeatInterval(rarely))
-		if got := onSession.now(); got["Confirm"] != 1 || got["TryPair"]+got["EnterTerm"] != 0 {
-			t.Errorf("an election sent %v", got)
-		}
-		nothing := func(*sql.Tx) error { return nil }
-		for i := range 3 {
-			before, inPoolBefore := onSession.now(), inPool.now()
-			expect(t, term.InTx(soon(t), pool, nil, nothing))
-			want := "map[]"
-			if i == 0 {
-				want = "map[TryPair:1]"
-			}
-			if got := fmt.Sprint(onSession.since(before)); got != want {
-				t.Errorf("transaction %d sent %s on the session, want %s", i, got, want)
-			}
-			if got := fmt.Sprint(inPool.since(inPoolBefore)); got != "map[EnterTerm:1 TransactionStart:1 begin:1]" { // COMMIT is not counted
-				t.Errorf("transaction %d sent %s", i, got)
-			}
-		}
-	})
-}
