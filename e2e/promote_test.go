@@ -118,20 +118,6 @@ func TestATokenIsNotRepeatedAfterACrashRightAfterTheElection(t *testing.T) {
 	}
 }
 
-// It suffices that the primary has stored the token, since a promotion starts a new
-// timeline.
-func TestAnElectionDoesNotWaitForASynchronousStandby(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := on(t, own(t, pgcluster.WithSetting("synchronous_standby_names", "nobody")))
-		c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t)).run(t, nil)
-		c.elected(t)
-		if n := len(c.rec.Failures()); n > 0 {
-			t.Errorf("%d failures, the first: %v", n, c.rec.Failures()[0].Err)
-		}
-	})
-}
-
 // A standby is promoted while its primary still answers, and the route leads to the new
 // primary. Existing connections stay on the old one.
 func TestATermOnAnOldPrimaryEndsWhenThePoolReachesTheNewOne(t *testing.T) {
@@ -428,28 +414,6 @@ func TestAnInvalidEpochBlocksElectionsUntilItIsCorrected(t *testing.T) {
 		if token := c.elected(t).Token; token>>48 != 1+3 {
 			t.Errorf("the token is %x", token)
 		}
-	})
-}
-
-func TestAnInvalidEpochEndsNoTermOfASharedSession(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		name := unique("database")
-		g := s.share(t, d.open(t, 0, s.databaseOf(t, name)))
-		one, err := g.Elector(s.election(t))
-		check(t, err)
-		other, err := g.Elector(s.election(t))
-		check(t, err)
-		g.all = append(g.all, one, other)
-		term, err := one.Campaign(soon(t))
-		check(t, err)
-		s.alter(t, name, "pgelector.epoch = 'three'")
-		_, _, err = other.TryCampaign(soon(t))
-		wraps(t, err, elector.ErrTokenEpoch)
-		check(t, term.Verify(soon(t)))
-		check(t, term.Resign(soon(t)))
-		s.frees(t, other.Key())
 	})
 }
 
