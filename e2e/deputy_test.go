@@ -338,32 +338,6 @@ func TestACampaignThatIsCancelledAsItIsGrantedKeepsNoLock(t *testing.T) {
 	})
 }
 
-func TestTryCampaignDoesNotWaitInTheServer(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		leader := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil)
-		leader.elected(t)
-		c := s.stand(t, d.open(t, 1, s.DSN()), election, inServer...)
-		began := time.Now()
-		term, elected, err := c.TryCampaign(soon(t))
-		if term != nil || elected || err != nil {
-			t.Errorf("got %v, %t, %v", term, elected, err)
-		}
-		soonAfter(t, "an attempt", began)
-		leader.end(t)
-		term, elected, err = c.TryCampaign(soon(t))
-		if err != nil || !elected {
-			t.Fatalf("got %t, %v", elected, err)
-		}
-		expect(t, term.Resign(soon(t)))
-		term, err = c.Campaign(soon(t))
-		check(t, err)
-		expect(t, term.Resign(soon(t)))
-	})
-}
-
 // The waiting statement gets no answer, and the connection stays open.
 func TestAWaitingDeputyOnADeadLinkDoesNotKeepTheLock(t *testing.T) {
 	t.Parallel()
@@ -415,22 +389,6 @@ func TestADeputyWaitsThroughASessionPooler(t *testing.T) {
 		first.end(t)
 		second.elected(t)
 		soonAfter(t, "the hand-over", began)
-	})
-}
-
-func TestAWaitingCandidateOfAHotStandbyOrAPoolerIsRefused(t *testing.T) {
-	t.Parallel()
-	primary := own(t)
-	standby, err := primary.AddStandby(t.Context())
-	check(t, err)
-	b := bounced(t, primary, pgcluster.Transaction, pgcluster.WithPoolSize(20))
-	overEach(t, func(t *testing.T, d drivers) {
-		s := on(t, standby)
-		s.refused(t, s.stand(t, d.open(t, 0, s.DSN()), s.election(t), append(slices.Clone(inServer), elector.WithReadOnlyTimeout(0))...), elector.ErrServerReadOnly)
-		s = on(t, primary)
-		c := s.stand(t, d.open(t, 0, b.DSN()), s.election(t), append(slices.Clone(inServer), elector.WithScope(elector.SessionScope))...)
-		c.moved = true
-		s.refused(t, c, elector.ErrSessionPooled)
 	})
 }
 

@@ -162,26 +162,6 @@ func TestAHandOverSendsPreparedStatements(t *testing.T) {
 	})
 }
 
-func TestARunSendsNothingButItsStatements(t *testing.T) {
-	inSessionScope(t, "it counts the statements of that scope")
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		c, counter := s.plain(t, d, 0, s.election(t))
-		began := time.Now()
-		c.run(t, func(ctx context.Context, _ *elector.Term) error {
-			_, err := hookstest.WaitN[hooks.Heartbeat](ctx, c.rec, 3, nil)
-			return err
-		})
-		expect(t, c.returned(t))
-		got := counter.now()
-		atMost(t, got["Ping"], began)
-		closes(t, got)
-		same(t, "a run", got, map[string]int{"DescribeServer": 22, "begin": 1, "ApplySettings": 1,
-			"TryLock": 1, "Confirm": 1, "Unlock": 1})
-	})
-}
-
 // quiet returns a server that writes nothing unless a client makes it.
 func quiet(t *testing.T) *server {
 	t.Helper()

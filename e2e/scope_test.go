@@ -485,51 +485,6 @@ func TestNothingIsAskedOutsideATransactionWhileAPoolerIsFull(t *testing.T) {
 	})
 }
 
-// Two terms can share a backend of a pooler: the transaction tells them apart.
-func TestATermIsFencedByItsTransaction(t *testing.T) {
-	t.Parallel()
-	s := direct(t)
-	pool := pgx.open(t, 0, s.DSN())
-	conn, err := pool.Conn(soon(t))
-	check(t, err)
-	defer conn.Close()
-	beside := db.New(pgx.open(t, 0, s.DSN()))
-	key := elector.KeyFromName(s.election(t))
-	confirm := func() db.ConfirmRow {
-		row, err := beside.Confirm(soon(t), db.ConfirmParams{Pid: one[int32](t, conn, "SELECT pg_backend_pid()"), Key: key})
-		check(t, err)
-		return row
-	}
-	lead := func() db.ConfirmRow {
-		_, err := conn.ExecContext(soon(t), "BEGIN")
-		check(t, err)
-		if !one[bool](t, conn, "SELECT pg_try_advisory_xact_lock($1)", key) {
-			t.Fatal("the lock is busy")
-		}
-		return confirm()
-	}
-	enter := func(term db.ConfirmRow) string {
-		row, err := beside.EnterTerm(soon(t), db.EnterTermParams{Settings: "[]", Key: key, Pid: term.Pid, Transaction: term.Transaction})
-		check(t, err)
-		return row.Outcome
-	}
-	pid := one[int32](t, conn, "SELECT pg_backend_pid()")
-	first := lead()
-	first.Pid = pid
-	if got := enter(first); got != "entered" {
-		t.Errorf("the first term: %s", got)
-	}
-	_, err = conn.ExecContext(soon(t), "ROLLBACK")
-	check(t, err)
-	second := lead()
-	second.Pid = pid
-	if first, second := enter(first), enter(second); first != "ended" || second != "entered" {
-		t.Errorf("the first term %s, and the second, on the same backend, %s", first, second)
-	}
-	_, err = conn.ExecContext(soon(t), "ROLLBACK")
-	check(t, err)
-}
-
 func TestTheErrorSaysThatAPoolerIsFull(t *testing.T) {
 	t.Parallel()
 	for name, full := range map[string]struct {

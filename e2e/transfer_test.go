@@ -37,10 +37,11 @@ var kinds = map[string]func(t *testing.T, s *server, d drivers, i int, election 
 	},
 }
 
-// overKinds runs a test for each kind of leader and of successor.
+// overKinds runs a test for each kind of leader and of successor. A candidate that polled leads as one
+// by default does.
 func overKinds(t *testing.T, test func(t *testing.T, d drivers, leader, successor string)) {
 	t.Helper()
-	for leader := range kinds {
+	for _, leader := range []string{"the default", "waiting", "of a session"} {
 		for successor := range kinds {
 			t.Run(leader+" to "+successor, func(t *testing.T) {
 				t.Parallel()
