@@ -33,13 +33,13 @@ var polling = elector.WithTakeover(elector.Poll)
 
 var takeovers = map[string]elector.Takeover{"the default": elector.Deputy, "waiting": elector.Wait, "polling": elector.Poll}
 
-// overTakeovers runs a test over each driver for each takeover.
+// overTakeovers is overDrivers for each takeover.
 func overTakeovers(t *testing.T, test func(t *testing.T, d drivers, takeover elector.Option)) {
 	t.Helper()
 	for name, takeover := range takeovers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			overEach(t, func(t *testing.T, d drivers) { test(t, d, elector.WithTakeover(takeover)) })
+			overDrivers(t, func(t *testing.T, d drivers) { test(t, d, elector.WithTakeover(takeover)) })
 		})
 	}
 }
@@ -50,21 +50,6 @@ func (s *server) waiters(t *testing.T, key int64) []string {
 	return list[string](t, s.admin, `SELECT a.application_name FROM pg_locks l JOIN pg_stat_activity a USING (pid)
 		WHERE l.locktype = 'advisory' AND NOT l.granted AND l.objsubid = 1 AND l.classid = (($1::bigint >> 32) & 4294967295)::oid
 		AND l.objid = ($1::bigint & 4294967295)::oid AND l.waitstart IS NOT NULL ORDER BY l.waitstart`, key)
-}
-
-// explain logs what the server and the candidates say if the test has failed.
-func (s *server) explain(t *testing.T, all []*candidate) {
-	if !t.Failed() {
-		return
-	}
-	for _, row := range list[string](t, s.admin, `SELECT concat_ws(' ', l.pid, a.application_name, a.state, now() - a.state_change, l.mode, l.granted, l.classid, l.objid, l.objsubid, left(a.query, 40))
-		FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'advisory' ORDER BY l.pid`) {
-		t.Log(row)
-	}
-	for _, c := range all {
-		campaigns, failures := c.rec.Campaigns(), c.rec.Failures()
-		t.Logf("%s leads %t; its last campaign: %+v; its last failures: %v", c.CandidateID(), c.IsLeader(), campaigns[len(campaigns)-1:], failures[max(0, len(failures)-3):])
-	}
 }
 
 // waits waits until the candidate is in the queue.
@@ -100,42 +85,6 @@ func soonAfter(t *testing.T, what string, began time.Time) {
 	t.Helper()
 	if took := time.Since(began); took > handedOver {
 		t.Errorf("%s took %v", what, took)
-	}
-}
-
-func TestAWaitingDeputyIsHandedTheLock(t *testing.T) {
-	t.Parallel()
-	for name, end := range map[string]func(t *testing.T, s *server, leader *candidate){
-		"by a resignation": func(t *testing.T, _ *server, leader *candidate) {
-			term := termOf(t, leader)
-			expect(t, term.Resign(soon(t)))
-		},
-		"by a shutdown": func(t *testing.T, _ *server, leader *candidate) { leader.end(t) },
-		"by the end of the leader's backend": func(t *testing.T, s *server, leader *candidate) {
-			s.terminate(t, s.holders(t, leader.Key())[0])
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			overDrivers(t, func(t *testing.T, d drivers) {
-				s := onShared(t)
-				election := s.election(t)
-				first := s.stand(t, d.open(t, 0, s.DSN()), election, inServer...).run(t, nil)
-				old := first.elected(t)
-				second := s.stand(t, d.open(t, 1, s.DSN()), election, inServer...).run(t, nil)
-				s.waits(t, second)
-				began := time.Now()
-				end(t, s, first)
-				fresh := second.elected(t)
-				soonAfter(t, "the hand-over", began)
-				if fresh.Token <= old.Token {
-					t.Errorf("token %d does not rise above %d", fresh.Token, old.Token)
-				}
-				if n := len(second.rec.Failures()); n > 0 {
-					t.Errorf("%d failures, such as %v", n, second.rec.Failures()[0].Err)
-				}
-			})
-		})
 	}
 }
 
@@ -389,59 +338,6 @@ func TestACampaignThatIsCancelledAsItIsGrantedKeepsNoLock(t *testing.T) {
 	})
 }
 
-func TestTryCampaignDoesNotWaitInTheServer(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		leader := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil)
-		leader.elected(t)
-		c := s.stand(t, d.open(t, 1, s.DSN()), election, inServer...)
-		began := time.Now()
-		term, elected, err := c.TryCampaign(soon(t))
-		if term != nil || elected || err != nil {
-			t.Errorf("got %v, %t, %v", term, elected, err)
-		}
-		soonAfter(t, "an attempt", began)
-		leader.end(t)
-		term, elected, err = c.TryCampaign(soon(t))
-		if err != nil || !elected {
-			t.Fatalf("got %t, %v", elected, err)
-		}
-		expect(t, term.Resign(soon(t)))
-		term, err = c.Campaign(soon(t))
-		check(t, err)
-		expect(t, term.Resign(soon(t)))
-	})
-}
-
-func TestWaitingDeputiesSurviveARestartOfTheServer(t *testing.T) {
-	t.Parallel()
-	for name, mode := range map[string]pgcluster.Mode{"immediate": pgcluster.Immediate, "fast": pgcluster.Fast} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			overEach(t, func(t *testing.T, d drivers) {
-				cluster := own(t)
-				s := on(t, cluster)
-				election := s.election(t)
-				var all []*candidate
-				for i := range 3 {
-					all = append(all, s.stand(t, d.open(t, i, s.DSN()), election, waiting).run(t, nil))
-				}
-				old := firstLeader(t, all, 0)
-				check(t, cluster.Restart(soon(t), mode))
-				fresh := firstLeader(t, all, old.Token)
-				t.Cleanup(func() { s.explain(t, all) })
-				eventually(t, "the deputy waits again", func() bool { return len(s.waiters(t, all[0].Key())) == 1 })
-				eventually(t, "the server names the new leader", func() bool { // a connection of the pool may have ended
-					leader, err := all[0].Leader(soon(t))
-					return err == nil && leader.CandidateID == fresh.CandidateID
-				})
-			})
-		})
-	}
-}
-
 // The waiting statement gets no answer, and the connection stays open.
 func TestAWaitingDeputyOnADeadLinkDoesNotKeepTheLock(t *testing.T) {
 	t.Parallel()
@@ -477,29 +373,6 @@ func TestACampaignThatWaitsOnADeadLinkEndsWithItsContext(t *testing.T) {
 	})
 }
 
-func TestWaitingDeputiesSurviveTheDefaultsOfARole(t *testing.T) {
-	t.Parallel()
-	for name, defaults := range hostile {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			overEach(t, func(t *testing.T, d drivers) {
-				s := hostileTo(t, defaults)
-				dsn := s.DSN(pgcluster.ForRole(s.role(t, defaults)))
-				election := s.election(t)
-				leader := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil)
-				leader.elected(t)
-				c := s.stand(t, d.open(t, 1, dsn), election, waiting).run(t, nil)
-				attempts := c.after()
-				for range 5 { // the first may wait for transactions of others
-					next(t, attempts, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
-				}
-				leader.end(t)
-				c.survives(t, 1, lease)
-			})
-		})
-	}
-}
-
 func TestADeputyWaitsThroughASessionPooler(t *testing.T) {
 	t.Parallel()
 	s := onShared(t)
@@ -516,22 +389,6 @@ func TestADeputyWaitsThroughASessionPooler(t *testing.T) {
 		first.end(t)
 		second.elected(t)
 		soonAfter(t, "the hand-over", began)
-	})
-}
-
-func TestAWaitingCandidateOfAHotStandbyOrAPoolerIsRefused(t *testing.T) {
-	t.Parallel()
-	primary := own(t)
-	standby, err := primary.AddStandby(t.Context())
-	check(t, err)
-	b := bounced(t, primary, pgcluster.Transaction, pgcluster.WithPoolSize(20))
-	overEach(t, func(t *testing.T, d drivers) {
-		s := on(t, standby)
-		s.refused(t, s.stand(t, d.open(t, 0, s.DSN()), s.election(t), append(slices.Clone(inServer), elector.WithReadOnlyTimeout(0))...), elector.ErrServerReadOnly)
-		s = on(t, primary)
-		c := s.stand(t, d.open(t, 0, b.DSN()), s.election(t), append(slices.Clone(inServer), elector.WithScope(elector.SessionScope))...)
-		c.moved = true
-		s.refused(t, c, elector.ErrSessionPooled)
 	})
 }
 

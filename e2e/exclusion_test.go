@@ -155,13 +155,6 @@ func TestElectionsInDifferentDatabasesAreIndependent(t *testing.T) {
 	})
 }
 
-// inServerFleet configures processes whose deputy waits in the server, with waits so long that
-// only a hand-over elects it soon.
-func inServerFleet(_ int, s *settings) {
-	s.Takeover = elector.Wait
-	s.Lease, s.Heartbeat = time.Minute, patientWait
-}
-
 // waits waits until the deputy waits in the server, and returns its name. (A pooler may have lent
 // the backend to a stranger between the look at its locks and the look at its name.)
 func (f *fleet) waits(t *testing.T) (deputy string) {
@@ -174,51 +167,6 @@ func (f *fleet) waits(t *testing.T) (deputy string) {
 		return len(queue) == 1 && f.members[deputy] != nil
 	})
 	return deputy
-}
-
-func TestAKilledLeaderIsReplacedByAWaitingDeputyAtOnce(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		f := onShared(t).launch(t, d, 4, inServerFleet)
-		leader := f.leader(t, 0)
-		within(t, "the hand-over", promptly, func() time.Duration {
-			deputy := f.waits(t)
-			began := time.Now()
-			f.kill(t, leader.ID)
-			leader = f.leader(t, leader.Token)
-			if leader.ID != deputy {
-				t.Errorf("%s was elected, but %s was the deputy", leader.ID, deputy)
-			}
-			f.join(t)
-			return time.Unix(0, leader.From).Sub(began)
-		})
-	})
-}
-
-func TestAKilledDeputyLeavesTheQueue(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		f := onShared(t).launch(t, d, 3, func(i int, s *settings) {
-			inServerFleet(i, s)
-			// The server checks at this interval whether its client lives.
-			s.Heartbeat = 2 * time.Second
-		})
-		leader := f.leader(t, 0)
-		key := elector.KeyFromName(f.election)
-		dead := f.waits(t)
-		// Other tests have candidates of the same name, so compare process ids.
-		backends := list[int](t, f.s.admin, `SELECT pid FROM pg_locks JOIN pg_stat_activity USING (pid)
-			WHERE locktype = 'advisory' AND ((classid::bigint << 32) | objid::bigint) = $1 AND application_name = $2`, key, dead)
-		f.kill(t, dead)
-		eventually(t, "the killed deputy has left the queue", func() bool {
-			return !slices.Contains(f.s.waiters(t, key), dead) &&
-				len(list[int](t, f.s.admin, "SELECT pid FROM pg_stat_activity WHERE pid = $1", backends[0])) == 0
-		})
-		f.command(t, leader.ID, commandResign)
-		if fresh := f.leader(t, leader.Token); fresh.ID == dead {
-			t.Error("a dead process was elected")
-		}
-	})
 }
 
 func TestALockThatIsGrantedToAFrozenDeputyIsFreedWithinTheLease(t *testing.T) {
@@ -299,61 +247,6 @@ func TestThreeProcessesLeadAThousandElections(t *testing.T) {
 	}
 }
 
-func TestTheLockIsFreeBeforeRunReturns(t *testing.T) {
-	t.Parallel()
-	for name, end := range map[string]func(c *candidate, resign chan<- struct{}){
-		"lead returns": func(_ *candidate, resign chan<- struct{}) { close(resign) },
-		"ctx ends":     func(c *candidate, _ chan<- struct{}) { c.stop() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			overEach(t, func(t *testing.T, d drivers) {
-				s := onShared(t)
-				resign := make(chan struct{})
-				c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t)).run(t, func(ctx context.Context, _ *elector.Term) error {
-					select {
-					case <-resign:
-					case <-ctx.Done():
-					}
-					return nil
-				})
-				c.elected(t)
-				end(c, resign)
-				closed(t, "Run returns", c.done)
-				if pids := s.holders(t, c.Key()); len(pids) > 0 {
-					t.Errorf("backends %v hold or await the lock after Run returned", pids)
-				}
-			})
-		})
-	}
-}
-
-// A polling follower is elected at its next attempt, at most a retry interval later.
-func TestAFollowerIsElectedAtItsFirstAttemptAfterAResignation(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		first := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil)
-		old := first.elected(t)
-		second := s.stand(t, d.open(t, 1, s.DSN()), election, polling).run(t, nil)
-		second.follows(t)
-
-		first.end(t)
-		released := time.Now()
-		fresh := second.elected(t)
-		if fresh.Token <= old.Token {
-			t.Errorf("token %d does not rise above %d", fresh.Token, old.Token)
-		}
-		second.foundFreeAt(t, released)
-		for _, attempt := range second.rec.Campaigns() {
-			if attempt.Next > retry {
-				t.Errorf("a follower waited %v, longer than its retry interval", attempt.Next)
-			}
-		}
-	})
-}
-
 func TestTheLockIsHeldUntilLeadReturns(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
@@ -382,29 +275,6 @@ func TestTheLockIsHeldUntilLeadReturns(t *testing.T) {
 		close(mayReturn)
 		closed(t, "Run returns", first.done)
 		second.elected(t)
-	})
-}
-
-func TestAFailedLeadHandsOver(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		oops := errors.New("oops")
-		following := make(chan struct{})
-		first := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, func(context.Context, *elector.Term) error {
-			<-following
-			return oops
-		})
-		first.elected(t)
-		second := s.stand(t, d.open(t, 1, s.DSN()), election).run(t, nil)
-		second.follows(t)
-		close(following)
-		wraps(t, first.returned(t), oops)
-		second.elected(t)
-		if d := wait[hooks.Demoted](t, first, nil); d.Reason != hooks.LeadFailed {
-			t.Errorf("demoted because %s", d.Reason)
-		}
 	})
 }
 
@@ -443,20 +313,5 @@ func TestEachChangeOfLeaderIsToldEverywhere(t *testing.T) {
 		if e := wait(t, first, nobody); e.Previous != first.CandidateID() {
 			t.Errorf("the former leader got the event %+v", e)
 		}
-	})
-}
-
-func TestAnUnhealthyCandidateReportsThatNobodyLeads(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		var ill atomic.Bool
-		ill.Store(true)
-		c := s.stand(t, d.open(t, 1, s.DSN()), election, gate(&ill)).run(t, nil)
-		leader := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil)
-		wait(t, c, func(e hooks.LeaderChanged) bool { return e.Current == leader.CandidateID() })
-		leader.end(t)
-		wait(t, c, func(e hooks.LeaderChanged) bool { return e.Previous == leader.CandidateID() && e.Current == "" })
 	})
 }

@@ -11,10 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
-	"github.com/pgelector/pgelector/internal/deputy"
 )
 
 // lead makes a candidate that leads. Its term is resigned at the end of the test.
@@ -153,50 +151,6 @@ func TestInTxIsRefusedAfterTheTerm(t *testing.T) {
 			}
 		}
 	})
-}
-
-// A process id alone does not identify a session: a later leader's backend may have the
-// same one.
-func TestAReusedProcessIDDoesNotEnterTheTerm(t *testing.T) {
-	inSessionScope(t, "a transaction has a name of its own")
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		pool := d.open(t, 0, s.DSN())
-		c, term := s.lead(t, pool, s.election(t))
-		pid := s.leaderPID(t, c.Key())
-		check(t, term.InTx(soon(t), pool, nil, func(*sql.Tx) error { return nil })) // which names the session
-		name := s.nameOf(t, c.Key(), pid)
-		for want, params := range map[string]db.EnterTermParams{
-			"entered": {Pid: int32(pid), Name: name},
-			"ended":   {Pid: int32(pid), Name: name - 1},
-			"ended ":  {Pid: int32(pid), Name: name + 1},
-			"ended  ": {Pid: int32(pid + 1), Name: name},
-		} {
-			params.Key, params.GuardHigh, params.GuardLow = c.Key(), int32(c.Key()>>32), int32(c.Key())
-			params.Settings = `[{"name": "idle_in_transaction_session_timeout", "value": "1s"}]`
-			tx, err := pool.BeginTx(soon(t), nil)
-			check(t, err)
-			got, err := db.New(tx).EnterTerm(soon(t), params)
-			if err != nil || got.Outcome != strings.TrimSpace(want) {
-				t.Errorf("with pid %d and name %d: %q, %v; want %q", params.Pid, params.Name, got.Outcome, err, strings.TrimSpace(want))
-			}
-			// The transaction holds the guard lock until it ends, even if it is refused. A
-			// client that is frozen before its ROLLBACK must not block the barrier.
-			if timeout := one[string](t, tx, "SELECT current_setting('idle_in_transaction_session_timeout')"); timeout != "1s" {
-				t.Errorf("%s, with a timeout of %s", got.Outcome, timeout)
-			}
-			expect(t, tx.Rollback())
-		}
-	})
-}
-
-// nameOf returns the key of the lock of two integers that a leader's session takes for InTx: the only one, beside its seat.
-func (s *server) nameOf(t *testing.T, key int64, pid int) int64 {
-	t.Helper()
-	return one[int64](t, s.admin, `SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks
-		WHERE locktype = 'advisory' AND pid = $1 AND objsubid = 2 AND mode = 'ExclusiveLock'
-		AND ((classid::bigint << 32) | objid::bigint | 1) <> ($2::bigint | 1)`, pid, deputy.SeatKey(key))
 }
 
 // A role that has become another one at its login does not see when its own backend began, nor does one
@@ -359,37 +313,6 @@ func TestInTxReportsASerializationFailureAsRetryable(t *testing.T) {
 			})
 			if err != nil || attempts != 2 {
 				t.Errorf("%s: %d attempts, %v", name, attempts, err)
-			}
-		}
-	})
-}
-
-// A fenced transaction costs BEGIN, the check of the term, the check that it goes on, and COMMIT. The first one in a
-// term also names the session. Elections cost nothing extra.
-func TestInTxCostsTwoExtraStatementsAndTheFirstThree(t *testing.T) {
-	inSessionScope(t, "it counts the statements of that scope")
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		sessions, onSession := d.openCounted(t, 0, s.DSN())
-		pool, inPool := d.openCounted(t, 0, s.DSN())
-		_, term := s.lead(t, sessions, s.election(t), elector.WithLease(longLease), elector.WithHeartbeatInterval(rarely))
-		if got := onSession.now(); got["Confirm"] != 1 || got["TryPair"]+got["EnterTerm"] != 0 {
-			t.Errorf("an election sent %v", got)
-		}
-		nothing := func(*sql.Tx) error { return nil }
-		for i := range 3 {
-			before, inPoolBefore := onSession.now(), inPool.now()
-			expect(t, term.InTx(soon(t), pool, nil, nothing))
-			want := "map[]"
-			if i == 0 {
-				want = "map[TryPair:1]"
-			}
-			if got := fmt.Sprint(onSession.since(before)); got != want {
-				t.Errorf("transaction %d sent %s on the session, want %s", i, got, want)
-			}
-			if got := fmt.Sprint(inPool.since(inPoolBefore)); got != "map[EnterTerm:1 TransactionStart:1 begin:1]" { // COMMIT is not counted
-				t.Errorf("transaction %d sent %s", i, got)
 			}
 		}
 	})

@@ -117,17 +117,6 @@ func TestInTxWhoseCommitTheServerRefusesIsRolledBack(t *testing.T) {
 	})
 }
 
-// If fn ends the transaction itself, the outcome is unknown.
-func TestInTxWhoseFunctionCommitsHasAnUnknownOutcome(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		pool := d.open(t, 0, s.DSN())
-		_, term := s.lead(t, pool, s.election(t))
-		wraps(t, term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error { return tx.Commit() }), elector.ErrOutcomeUnknown)
-	})
-}
-
 // Dead connections in the pool do not make InTx fail.
 func TestInTxFindsAWorkingConnectionInThePool(t *testing.T) {
 	t.Parallel()
@@ -295,27 +284,5 @@ func TestInTxRollsBackWhenItsFunctionFails(t *testing.T) {
 		expect(t, term.InTx(soon(t), pool, nil, note(ledger, "done")))
 		s.notes(t, ledger, "done")
 		eventually(t, "no transaction is left", func() bool { return len(s.holders(t, c.Key())) == 1 })
-	})
-}
-
-// A transaction ends with the term's context.
-func TestTheEndOfTheTermInterruptsItsTransactions(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		ledger := s.ledger(t)
-		pool := d.open(t, 0, s.DSN())
-		_, term := s.lead(t, pool, s.election(t))
-		resigned := make(chan error, 1)
-		err := term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error {
-			check(t, note(ledger, "late")(tx))
-			go func() { resigned <- term.Resign(soon(t)) }()
-			<-term.Context().Done()
-			return nil
-		})
-		wraps(t, err, elector.ErrResigned)
-		wraps(t, err, elector.ErrRolledBack)
-		expect(t, <-resigned)
-		s.notes(t, ledger)
 	})
 }

@@ -25,73 +25,8 @@ import (
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/hooks/metrics"
 	prometheushooks "github.com/pgelector/pgelector/hooks/prometheus"
 )
-
-func TestAScrapeShowsTheLeaderAndCountsEvents(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		first, a := s.standScraped(t, d, 0, election)
-		token := first.run(t, nil).elected(t).Token
-		second, b := s.standScraped(t, d, 1, election)
-		second.run(t, nil).follows(t)
-		wait[hooks.Heartbeat](t, first, nil)
-
-		led, followed := a.scrape(t), b.scrape(t)
-		if led[a.of(first, "pgelector_leader")] != 1 || followed[b.of(second, "pgelector_leader")] != 0 {
-			t.Errorf("the leader shows %v, the follower %v", led[a.of(first, "pgelector_leader")], followed[b.of(second, "pgelector_leader")])
-		}
-		validity := (lease - lease/10 - lease/5).Seconds()
-		if left := led[a.of(first, "pgelector_validity_remaining_seconds")]; left <= 0 || left > validity {
-			t.Errorf("%v s remain, want some, and at most %v", left, validity)
-		}
-		if left := followed[b.of(second, "pgelector_validity_remaining_seconds")]; left != 0 {
-			t.Errorf("%v s remain to a follower", left)
-		}
-
-		s.terminate(t, s.holders(t, first.Key())[0])
-		lost := wait[hooks.Demoted](t, first, nil)
-		if lost.Reason != hooks.SessionLost {
-			t.Fatalf("demoted because %s: %v", lost.Reason, lost.Err)
-		}
-		firstLeader(t, []*candidate{first, second}, token)
-		first.end(t)
-		second.end(t)
-		compareMetrics(t, first, a)
-		compareMetrics(t, second, b)
-		if n := a.scrape(t)[a.of(first, "pgelector_terms_ended_total", "reason", "session_lost")]; n < 1 {
-			t.Errorf("%v terms ended by a lost session", n)
-		}
-	})
-}
-
-// compareMetrics compares the metrics of a candidate that has ended with its events.
-func compareMetrics(t *testing.T, c *candidate, g *target) {
-	t.Helper()
-	scrape := g.scrape(t)
-	same := func(n int, name string, labels ...string) {
-		t.Helper()
-		if got := scrape[g.of(c, name, labels...)]; got != float64(n) {
-			t.Errorf("%s %q is %v, and %d were reported", name, labels, got, n)
-		}
-	}
-	same(len(c.rec.Elected()), "pgelector_terms_started_total")
-	for _, reason := range hooks.Reasons() {
-		same(number(c.rec.Demoted(), func(d hooks.Demoted) bool { return d.Reason == reason }), "pgelector_terms_ended_total", "reason", string(reason))
-	}
-	for _, outcome := range hooks.Outcomes() {
-		same(number(c.rec.Campaigns(), func(e hooks.Campaign) bool { return e.Outcome == outcome }), "pgelector_campaign_attempts_total", "outcome", string(outcome))
-	}
-	for _, op := range hooks.Ops() {
-		same(number(c.rec.Failures(), func(f hooks.Failure) bool { return f.Op == op }), "pgelector_failures_total", "op", string(op))
-	}
-	same(len(c.rec.Heartbeats()), "pgelector_heartbeat_duration_seconds_count")
-	same(len(c.rec.Demoted()), "pgelector_term_duration_seconds_count")
-	same(0, "pgelector_leader")
-}
 
 func number[E any](all []E, match func(E) bool) (n int) {
 	for _, e := range all {
@@ -184,49 +119,6 @@ func (s *server) occupy(t *testing.T, key int64) (release func()) {
 	}
 	t.Cleanup(release)
 	return release
-}
-
-func TestOneHookCountsHundredsOfElectionsOfASession(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		g := newTarget(t, "a")
-		inSessionScope(t, "a shared session needs it")
-		session, err := elector.NewSession(d.open(t, 0, s.DSN()), elector.WithHooks(g.hook), elector.WithCandidateID(unique("session")))
-		check(t, err)
-		t.Cleanup(func() { expect(t, session.Close(soon(t))) })
-		const elections = 300
-		prefix := unique(t.Name())
-		for i := range elections {
-			e, err := session.Elector(fmt.Sprint(prefix, i))
-			check(t, err)
-			check(t, e.Start(context.Background()))
-		}
-		eventually(t, "all are led", func() bool {
-			return number(g.hook.Standings(), func(s metrics.Standing) bool { return s.Leading }) == elections
-		})
-		if n := sum(g.scrape(t), "pgelector_leader{"); n != elections {
-			t.Errorf("%v elections are shown as led", n)
-		}
-		expect(t, session.Close(soon(t)))
-		ended := g.scrape(t)
-		for name, want := range map[string]float64{"pgelector_leader{": 0, "pgelector_terms_started_total{": elections, "pgelector_terms_ended_total{": elections,
-			"pgelector_term_duration_seconds_count{": elections} {
-			if got := sum(ended, name); got != want {
-				t.Errorf("%s…} is %v in sum, want %v", name, got, want)
-			}
-		}
-	})
-}
-
-// sum adds all series of a scrape whose names have the prefix.
-func sum(scrape map[string]float64, prefix string) (sum float64) {
-	for series, value := range scrape {
-		if strings.HasPrefix(series, prefix) {
-			sum += value
-		}
-	}
-	return sum
 }
 
 // target is a scrape target, as of one process.

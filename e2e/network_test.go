@@ -6,14 +6,12 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/hooks/hookstest"
 )
 
 // link is a server behind a network that can fail.
@@ -25,7 +23,7 @@ type link struct {
 // behindAProxy has the proxy before the pooler, if there is one.
 func behindAProxy(t *testing.T) link {
 	t.Helper()
-	return on(t, own(t)).behindAProxy(t)
+	return onShared(t).behindAProxy(t)
 }
 
 // behindARoute has no pooler: the proxy may lead to another server.
@@ -142,29 +140,6 @@ func TestRunReturnsFromADeadLink(t *testing.T) {
 	}
 }
 
-func TestACutOffLeaderIsReplacedAndFollowsOnceTheLinkHeals(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		l := behindAProxy(t)
-		election := l.election(t)
-		first := l.stand(t, d, 0, election).run(t, nil)
-		old := first.elected(t)
-		second := l.server.stand(t, d.open(t, 1, l.DSN()), election).run(t, nil)
-		second.follows(t)
-		l.proxy.BlackHole()
-		fresh := second.elected(t)
-		if fresh.Token <= old.Token {
-			t.Errorf("token %d does not rise above %d", fresh.Token, old.Token)
-		}
-		if demoted := wait[hooks.Demoted](t, first, nil); !demoted.At.Before(fresh.At) {
-			t.Errorf("the old leader stepped down %v after the next was elected", demoted.At.Sub(fresh.At))
-		}
-		after := first.after()
-		l.proxy.Heal()
-		next(t, after, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
-	})
-}
-
 // An abandoned statement that is stuck in the driver must not keep the lease from expiring.
 func TestAStuckVerifyDoesNotExtendTheTerm(t *testing.T) {
 	t.Parallel()
@@ -182,46 +157,25 @@ func TestAStuckVerifyDoesNotExtendTheTerm(t *testing.T) {
 	})
 }
 
-func TestAnAbandonedCallIsReportedOnce(t *testing.T) {
-	t.Parallel()
-	l := behindAProxy(t)
-	c := l.stand(t, pq, 0, l.election(t)).run(t, nil)
-	c.elected(t)
-	l.proxy.BlackHole()
-	wait(t, c, func(f hooks.Failure) bool { return f.Op == hooks.OpCall })
-}
-
-func TestASlowLinkCostsNoTerm(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		l := behindAProxy(t)
-		l.proxy.Slow(30*time.Millisecond, 20*time.Millisecond)
-		c := l.stand(t, d, 0, l.election(t)).run(t, nil)
-		c.survives(t, 2, lease)
-		l.proxy.Slow(0, 0)
-	})
-}
-
 // The lease limits the time of one statement, not of all statements of an election.
 func TestACandidateOnASlowLinkIsElected(t *testing.T) {
 	t.Parallel()
 	modes := map[string][]elector.Option{"polling": nil, "waiting": {elector.WithTakeover(elector.Wait)}}
-	for _, length := range []time.Duration{time.Second, 3 * time.Second} {
-		for mode, opts := range modes {
-			t.Run(fmt.Sprint(length, " ", mode), func(t *testing.T) {
-				t.Parallel()
-				overEach(t, func(t *testing.T, d drivers) {
-					l := behindAProxy(t)
-					roundTrip := length / 8
-					if throughPooler {
-						roundTrip /= 2 // one message inside a transaction is several statements
-					}
-					l.proxy.Slow(roundTrip/2, 0)
-					c := l.stand(t, d, 0, l.election(t), append(opts, elector.WithLease(length), elector.WithHeartbeatInterval(length/5))...).run(t, nil)
-					c.elected(t)
-				})
+	for mode, opts := range modes {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			overEach(t, func(t *testing.T, d drivers) {
+				const length = time.Second
+				l := behindAProxy(t)
+				roundTrip := length / 8
+				if throughPooler {
+					roundTrip /= 2 // one message inside a transaction is several statements
+				}
+				l.proxy.Slow(roundTrip/2, 0)
+				c := l.stand(t, d, 0, l.election(t), append(opts, elector.WithLease(length), elector.WithHeartbeatInterval(length/5))...).run(t, nil)
+				c.elected(t)
 			})
-		}
+		})
 	}
 }
 
@@ -249,33 +203,5 @@ func TestAFrozenFirstHostDoesNotPreventAnElection(t *testing.T) {
 		if !strings.Contains(f.Err.Error(), fmt.Sprintf("127.0.0.1:%d", frozen.Port())) {
 			t.Errorf("the error does not name the host: %v", f.Err)
 		}
-	})
-}
-
-// Without connect_timeout only the elector's bound ends an attempt. lib/pq's call goes on
-// until the server answers.
-func TestTheErrorOfAHangingDialNamesConnectTimeout(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		frozen := own(t)
-		s := on(t, frozen)
-		check(t, frozen.Freeze())
-		address := fmt.Sprintf("host=127.0.0.1 port=%d user=postgres dbname=postgres sslmode=disable", frozen.Port())
-		var thaw sync.Once
-		goOn := func() { thaw.Do(func() { check(t, frozen.Thaw()) }) }
-		t.Cleanup(goOn)
-		c := s.stand(t, d.open(t, 0, address), s.election(t), elector.WithRetryInterval(5*time.Second)).run(t, nil)
-		f, err := hookstest.Next[hooks.Failure](t.Context(), c.rec.Cursor(), nil) // takes longer than patience
-		check(t, err)
-		if !strings.Contains(f.Err.Error(), "within 30s") || !strings.Contains(f.Err.Error(), "connect_timeout") {
-			t.Errorf("the error does not say what to set: %v", f.Err)
-		}
-		left := 0
-		if d.name(0) == "postgres" {
-			left = 1
-		}
-		eventually(t, "one connection is left with lib/pq, and none with pgx", func() bool { return c.pool.Stats().OpenConnections == left })
-		goOn()
-		c.elected(t)
 	})
 }

@@ -4,9 +4,7 @@ package e2e_test
 
 import (
 	"context"
-	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -110,38 +108,6 @@ func TestAResignationWakesTheDeputyAndThoseThatPoll(t *testing.T) {
 	}
 }
 
-func TestObserversAreWoken(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		dsn, name := s.listenDSN()
-		w := d.notifier(t, 1, dsn, nil)
-		watcher := s.stand(t, d.open(t, 1, s.DSN()), election, polling, byWakingOnly, elector.WithNotifier(w))
-		c := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithNotifier(w))
-		var seen []string
-		for leader, err := range watcher.Observe(soon(t)) {
-			seen = append(seen, leader.CandidateID)
-			switch len(seen) {
-			case 1:
-				wraps(t, err, elector.ErrNoLeader)
-				eventually(t, "the notifier listens", func() bool { return len(s.listening(t, name)) == 1 })
-				c.run(t, nil)
-				continue
-			case 2:
-				c.end(t)
-				continue
-			}
-			wraps(t, err, elector.ErrNoLeader)
-			break
-		}
-		if len(seen) != 3 || seen[1] != c.CandidateID() {
-			t.Errorf("saw %q", seen)
-		}
-		eventually(t, "the notifier's connection is closed", func() bool { return len(s.listening(t, name)) == 0 })
-	})
-}
-
 // If notifications are lost, an election takes one retry interval.
 func TestALostNotificationCostsOneRetryInterval(t *testing.T) {
 	t.Parallel()
@@ -212,98 +178,6 @@ func TestANotifierUsesOneConnection(t *testing.T) {
 	})
 }
 
-// Any role may send notifications. They cause at most four attempts per retry interval.
-func TestManyNotificationsCauseFewAttempts(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		dsn, name := s.listenDSN()
-		w := d.notifier(t, 1, dsn, nil)
-		s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil).elected(t)
-		c := s.stand(t, d.open(t, 1, s.DSN()), election, polling, byWakingOnly, elector.WithNotifier(w)).run(t, nil)
-		s.listen(t, name, 0, c)
-		over, last := make(chan struct{}), unique("last")
-		var heard atomic.Int64
-		defer w.Subscribe(func(payload string) {
-			if heard.Add(1); payload == last {
-				close(over)
-			}
-		})()
-		const storm = 300
-		for i := range storm {
-			payload := fmt.Sprintf("free %d", c.Key())
-			if i%3 == 0 {
-				payload = fmt.Sprintf("successor %d %s", c.Key(), c.CandidateID())
-			}
-			_, err := s.admin.Exec("SELECT pg_notify($1, $2)", elector.NotifyChannel, payload)
-			check(t, err)
-		}
-		_, err := s.admin.Exec("SELECT pg_notify($1, $2)", elector.NotifyChannel, last)
-		check(t, err)
-		closed(t, "the last notification is received", over)
-		if n := heard.Load(); n < storm {
-			t.Errorf("%d notifications were received", n)
-		}
-		if attempts := len(c.rec.Campaigns()); attempts > 5 { // the first, and four that were woken
-			t.Errorf("%d attempts", attempts)
-		}
-	})
-}
-
-// Twenty candidates are woken at the same moment. All try, and one is elected.
-func TestOneOfManyWokenCandidatesIsElected(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		dsn, name := s.listenDSN()
-		first := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithNotifier(d.notifier(t, 0, dsn, nil))).run(t, nil)
-		first.elected(t)
-		const n = 20
-		var all []*candidate
-		rec := hookstest.NewRecorder()
-		for i := range n {
-			c := s.stand(t, d.open(t, i, s.DSN()), election, polling, byWakingOnly, elector.WithNotifier(d.notifier(t, i, dsn, nil)), elector.WithHooks(
-				hooks.Funcs{Elected: rec.OnElected, Campaign: rec.OnCampaign})).run(t, nil)
-			all = append(all, c)
-		}
-		s.listen(t, name, 1, all...)
-		before := len(rec.Campaigns())
-		began := time.Now()
-		term := termOf(t, first)
-		check(t, term.Resign(soon(t)))
-		elected, err := hookstest.Wait[hooks.Elected](soon(t), rec, nil)
-		check(t, err)
-		t.Logf("one of %d was elected after %v", n, elected.At.Sub(began))
-		_, err = hookstest.WaitN(soon(t), rec, before+n, func(hooks.Campaign) bool { return true })
-		check(t, err)
-		t.Logf("all have tried after %v", time.Since(began))
-	})
-}
-
-func TestAResignationWithANotifierIsTwoStatements(t *testing.T) {
-	inSessionScope(t, "it counts the statements of that scope")
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		pool, counter := d.openCounted(t, 0, s.DSN())
-		dsn, _ := s.listenDSN()
-		c := s.stand(t, pool, s.election(t), elector.WithNotifier(d.connected(t, 0, dsn)))
-		_, _, err := c.TryCampaign(context.Background())
-		check(t, err)
-		eventually(t, "the election is notified", func() bool { return counter.now()["Notify"] == 1 })
-		before := counter.now()
-		term := termOf(t, c)
-		check(t, term.Resign(soon(t)))
-		sent := counter.since(before)
-		closes(t, sent)
-		delete(sent, "begin")
-		delete(sent, "RollBackAndChain")
-		same(t, "a resignation", sent, map[string]int{"Unlock": 1, "Notify": 1})
-	})
-}
-
 func TestANotificationWritesNoMoreThanACommit(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
@@ -354,9 +228,9 @@ func TestANotificationThatHangsCostsNoTerm(t *testing.T) {
 		eventually(t, "the leader's notification waits for it", func() bool {
 			return one[int](t, s.admin, "SELECT count(*) FROM pg_locks WHERE locktype = 'object' AND NOT granted") > 0
 		})
-		first.survives(t, 2, lease)
+		first.survives(t, 1, lease)
 		first.end(t)
-		second.survives(t, 2, lease)
+		second.survives(t, 1, lease)
 		if s.waiting(t) != 1 {
 			t.Error("the application's NOTIFY has not waited until now")
 		}

@@ -19,7 +19,6 @@ import (
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/health"
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/hooks/hookstest"
 	sloghooks "github.com/pgelector/pgelector/hooks/slog"
 	"github.com/pgelector/pgelector/roster"
 	"github.com/pgelector/pgelector/shard"
@@ -65,90 +64,6 @@ func TestALeaderThatTakesNoRequestsGoesOnAndReportsWhoAsked(t *testing.T) {
 		_, line, _ := strings.Cut(lines.String(), `level=WARN msg="request not answered" `)
 		if line, _, _ = strings.Cut(line, "\n"); !strings.Contains(line, role) {
 			t.Errorf("the log does not say who asked:\n%s", lines.String())
-		}
-	})
-}
-
-func TestDoneAndErrReportThatAHotStandbyWasRefused(t *testing.T) {
-	t.Parallel()
-	standby, err := own(t).AddStandby(t.Context())
-	check(t, err)
-	overEach(t, func(t *testing.T, d drivers) {
-		s := on(t, standby)
-		c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t), elector.WithReadOnlyTimeout(0))
-		if c.Done() != nil || c.Err() != nil {
-			t.Errorf("before Start: %v, %v", c.Done(), c.Err())
-		}
-		check(t, c.Start(t.Context()))
-		closed(t, "the run ends", c.Done())
-		wraps(t, c.Err(), elector.ErrServerReadOnly)
-		wraps(t, c.Stop(soon(t)), elector.ErrServerReadOnly)
-		wraps(t, c.Err(), elector.ErrServerReadOnly)
-	})
-}
-
-func TestAddedHooksReceiveTheNextTermUntilTheyAreRemoved(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t)).run(t, nil)
-		first := c.elected(t)
-		later := hookstest.NewRecorder()
-		remove, err := c.AddHooks(later)
-		check(t, err)
-		check(t, termOf(t, c).Resign(soon(t)))
-		if e := nextElected(t, later.Cursor()); e.Token <= first.Token {
-			t.Errorf("the added hook received the term %d, and the one before it is %d", e.Token, first.Token)
-		}
-		remove()
-		after, last := c.after(), termOf(t, c)
-		check(t, last.Resign(soon(t)))
-		third := nextElected(t, after)
-		next(t, after, func(h hooks.Heartbeat) bool { return h.Token == third.Token }) // all hooks are called in order
-		for _, e := range later.Elected() {
-			if e.Token > last.Token() {
-				t.Errorf("a removed hook received the term %d", e.Token)
-			}
-		}
-		for _, e := range later.Demoted() {
-			if e.Token == first.Token || e.Token == last.Token() {
-				t.Errorf("a hook received the end of the term %d, which began before it was added or ended after it was removed", e.Token)
-			}
-		}
-		for _, violation := range later.Violations() {
-			t.Error("violated:", violation)
-		}
-	})
-}
-
-func TestLastLeaderIsTheOneThatWasSeenLast(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		leader := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil)
-		elected := leader.elected(t)
-		eventually(t, "a heartbeat renews the leader's own knowledge", func() bool {
-			id, at := leader.LastLeader()
-			return id == leader.CandidateID() && at.After(elected.At)
-		})
-		watcher := s.stand(t, d.open(t, 1, s.DSN()), election)
-		if id, at := watcher.LastLeader(); id != "" || !at.IsZero() {
-			t.Errorf("before it asked: %q at %v", id, at)
-		}
-		asked := time.Now()
-		_, err := watcher.Leader(soon(t))
-		check(t, err)
-		answered := time.Now()
-		_, seen := watcher.LastLeader()
-		if seen.Before(asked) || seen.After(answered) {
-			t.Errorf("seen at %v, and it asked from %v to %v", seen, asked, answered)
-		}
-		leader.end(t)
-		_, err = watcher.Leader(soon(t))
-		wraps(t, err, elector.ErrNoLeader)
-		if id, at := watcher.LastLeader(); id != leader.CandidateID() || at != seen {
-			t.Errorf("when nobody leads: %q at %v, want %q at %v", id, at, leader.CandidateID(), seen)
 		}
 	})
 }
@@ -251,49 +166,10 @@ func TestTheLeadersLeaseAndTheStartOfItsTermAreSeenByAnyRole(t *testing.T) {
 	})
 }
 
-// A session of many elections tells its lease by one lock, and not since when it leads each.
-func TestASharedSessionTellsItsLeaseOnce(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		elections := s.elections(t, 20)
-		g := s.share(t, d.open(t, 0, s.DSN())).join(t, elections).run(t, nil)
-		eventually(t, "all are led", func() bool { return g.leading() == 20 })
-		leader, err := g.all[7].Leader(soon(t))
-		check(t, err)
-		if leader.Lease != lease || leader.Scope != elector.SessionScope || !leader.ElectedAt.IsZero() {
-			t.Errorf("the leader is %+v", leader)
-		}
-		eventually(t, "it holds one lock for each election, one to show that it lives, and one that tells its lease", func() bool {
-			return one[int](t, s.admin, "SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory' AND pid = $1", leader.PID) == 22
-		})
-	})
-}
-
-// The leader of another program tells nothing.
-func TestAStrangersLockTellsNothing(t *testing.T) {
-	t.Parallel()
-	s := onShared(t)
-	election := s.election(t)
-	e, err := elector.New(pgx.open(t, 0, s.DSN()), election)
-	check(t, err)
-	conn, err := s.admin.Conn(soon(t))
-	check(t, err)
-	_, err = conn.ExecContext(soon(t), "SELECT pg_advisory_lock($1)", e.Key())
-	check(t, err)
-	leader, err := e.Leader(soon(t))
-	if check(t, err); leader.PID == 0 || leader.Lease != 0 || leader.Scope != elector.Auto || !leader.ElectedAt.IsZero() {
-		t.Errorf("the leader is %+v", leader)
-	}
-	_, err = conn.ExecContext(soon(t), "SELECT pg_advisory_unlock_all()")
-	expect(t, err)
-	expect(t, conn.Close())
-}
-
 // Several clients look at once, so that the pooler gives their statements to different backends.
 func TestWhateverLooksWorksThroughATransactionPooler(t *testing.T) {
 	t.Parallel()
-	overTransactions(t, 6, func(t *testing.T, s *server, open func() *sql.DB, _ *pgcluster.Bouncer) {
+	overTransactions(t, inTransactions, 6, func(t *testing.T, s *server, open func() *sql.DB, _ *pgcluster.Bouncer) {
 		pool := open()
 		schema := strings.ToLower(unique("looks"))
 		entries, err := roster.New(pool, roster.WithSchema(schema))

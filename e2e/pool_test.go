@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -18,48 +17,6 @@ import (
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 )
-
-func TestACandidateWithABusyPoolIsElectedOnceAConnectionIsFree(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		pool := d.open(t, 0, s.DSN())
-		pool.SetMaxOpenConns(2)
-		var busy []*sql.Conn
-		for range 2 {
-			conn, err := pool.Conn(soon(t))
-			check(t, err)
-			busy = append(busy, conn)
-		}
-		c := s.stand(t, pool, s.election(t), elector.WithLease(time.Second), elector.WithHeartbeatInterval(100*time.Millisecond)).run(t, nil)
-		f := wait[hooks.Failure](t, c, nil)
-		if text := f.Err.Error(); f.Permanent || !strings.Contains(text, "2 in use, at most 2") || !strings.Contains(text, "MaxOpenConns") {
-			t.Errorf("the error (permanent: %t) does not name the cause: %v", f.Permanent, f.Err)
-		}
-		for _, conn := range busy {
-			expect(t, conn.Close())
-		}
-		c.elected(t)
-	})
-}
-
-// The leader keeps its connection while the pool's others are busy.
-func TestABusyPoolEndsNoTerm(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		pool := d.open(t, 0, s.DSN())
-		pool.SetMaxOpenConns(3)
-		c := s.stand(t, pool, s.election(t)).run(t, nil)
-		c.elected(t)
-		for range 2 {
-			conn, err := pool.Conn(soon(t))
-			check(t, err)
-			defer conn.Close()
-		}
-		c.survives(t, 2, lease)
-	})
-}
 
 // A server without a free connection is a temporary failure.
 func TestACandidateIsElectedOnceTheServerHasAFreeConnection(t *testing.T) {
@@ -80,53 +37,6 @@ func TestACandidateIsElectedOnceTheServerHasAFreeConnection(t *testing.T) {
 		_, err = s.admin.Exec(`ALTER ROLE "` + name + `" CONNECTION LIMIT 3`)
 		check(t, err)
 		c.elected(t)
-	})
-}
-
-func TestAPoolClosedDuringACampaignIsReported(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil).elected(t)
-		c := s.stand(t, d.open(t, 0, s.DSN()), election, polling).run(t, nil)
-		c.poolClosed = true
-		c.follows(t)
-		expect(t, c.pool.Close())
-		wraps(t, wait[hooks.Failure](t, c, nil).Err, elector.ErrPoolClosed)
-		wraps(t, c.returned(t), elector.ErrPoolClosed)
-	})
-}
-
-func TestALeaderWithAClosedPoolReleasesTheLock(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t)).run(t, nil)
-		c.poolClosed = true
-		c.elected(t)
-		expect(t, c.pool.Close())
-		c.end(t)
-		if pids := s.holders(t, c.Key()); len(pids) > 0 {
-			t.Errorf("backends %v hold the lock after Run returned", pids)
-		}
-	})
-}
-
-// All campaign at the same time.
-func TestManyElectionsShareAPool(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		pool := d.open(t, 0, s.DSN())
-		pool.SetMaxOpenConns(12)
-		var all []*candidate
-		for range 10 {
-			all = append(all, s.stand(t, pool, s.election(t)).run(t, nil))
-		}
-		for _, c := range all {
-			c.elected(t)
-		}
 	})
 }
 

@@ -3,7 +3,6 @@
 package e2e_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -119,38 +118,22 @@ func bounced(t *testing.T, c *pgcluster.Cluster, mode pgcluster.PoolMode, opts .
 	return b
 }
 
+// TestEachCheckFindsATransactionPoolerAndNoneASessionPooler has other numbers of backends.
 func TestSessionScopeIsRefusedThroughAPooler(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []pgcluster.PoolMode{pgcluster.Transaction, pgcluster.Statement} {
-		sizes := []int{1, 2, 20}
-		if mode == pgcluster.Statement {
-			sizes = []int{2} // to refuse it takes ten seconds
-		}
-		for _, size := range sizes {
-			t.Run(fmt.Sprint(mode, " ", size), func(t *testing.T) {
-				s := onShared(t)
-				b := bounced(t, s.Cluster, mode, pgcluster.WithPoolSize(size))
-				overWaysToAsk(t, func(t *testing.T, d drivers, opts []pgcluster.DSNOption) {
-					scope := elector.SessionScope
-					if mode == pgcluster.Statement {
-						t.Parallel()
-						scope = elector.Auto
-					}
-					c := s.stand(t, d.open(t, 0, b.DSN(opts...)), s.election(t), elector.WithScope(scope))
-					c.moved = true
-					if size == 1 && mode == pgcluster.Transaction { // two connections may not be available
-						ctx, cancel := context.WithCancel(soon(t))
-						defer cancel()
-						term, err := c.Campaign(ctx)
-						if err == nil || !errors.Is(err, elector.ErrSessionPooled) {
-							t.Errorf("got term %v, error %v", term, err)
-						}
-						return
-					}
-					s.refused(t, c, elector.ErrSessionPooled)
-				})
+	for mode, scope := range map[pgcluster.PoolMode]elector.Scope{pgcluster.Transaction: elector.SessionScope, pgcluster.Statement: elector.Auto} {
+		t.Run(fmt.Sprint(mode), func(t *testing.T) {
+			s := onShared(t)
+			b := bounced(t, s.Cluster, mode, pgcluster.WithPoolSize(2))
+			overWaysToAsk(t, func(t *testing.T, d drivers, opts []pgcluster.DSNOption) {
+				if mode == pgcluster.Statement { // to refuse it takes ten seconds
+					t.Parallel()
+				}
+				c := s.stand(t, d.open(t, 0, b.DSN(opts...)), s.election(t), elector.WithScope(scope))
+				c.moved = true
+				s.refused(t, c, elector.ErrSessionPooled)
 			})
-		}
+		})
 	}
 }
 
@@ -189,29 +172,6 @@ func TestElectionsWorkInEveryQueryMode(t *testing.T) {
 		expect(t, term.Verify(soon(t)))
 		if leader, err := c.Leader(soon(t)); err != nil || leader.CandidateID != c.CandidateID() {
 			t.Errorf("the leader is %+v, %v", leader, err)
-		}
-	})
-}
-
-func TestAPoolOfOneConnectionIsRefused(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		pool := d.open(t, 0, s.DSN())
-		pool.SetMaxOpenConns(1)
-		_, err := elector.New(pool, "any")
-		wraps(t, err, elector.ErrConfig)
-
-		pool.SetMaxOpenConns(2)
-		c := s.stand(t, pool, s.election(t))
-		pool.SetMaxOpenConns(1) // after New
-		s.refused(t, c, elector.ErrConfig)
-
-		pool.SetMaxOpenConns(2)
-		c = s.stand(t, pool, s.election(t)).run(t, nil)
-		c.elected(t)
-		if _, err := c.Leader(soon(t)); err != nil {
-			t.Errorf("no connection is left for Leader: %v", err)
 		}
 	})
 }

@@ -38,7 +38,7 @@ func TestACandidateIsElectedAgainAfterItsTermWasLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			overEach(t, func(t *testing.T, d drivers) {
-				l := behindAProxy(t)
+				l := on(t, own(t)).behindAProxy(t)
 				begun, causes := make(chan struct{}, 2), make(chan error, 2)
 				c := l.stand(t, d, 0, l.election(t)).run(t, func(ctx context.Context, _ *elector.Term) error {
 					begun <- struct{}{}
@@ -67,7 +67,11 @@ func TestACandidateIsElectedAgainAfterItsTermWasLost(t *testing.T) {
 
 func TestARestartOfTheServerLeavesOneLeader(t *testing.T) {
 	t.Parallel()
-	for name, mode := range map[string]pgcluster.Mode{"immediate": pgcluster.Immediate, "fast": pgcluster.Fast} {
+	for name, how := range map[string]struct {
+		mode     pgcluster.Mode
+		takeover elector.Takeover
+	}{"immediate": {pgcluster.Immediate, elector.Deputy}, "fast": {pgcluster.Fast, elector.Deputy},
+		"immediate, waiting": {pgcluster.Immediate, elector.Wait}, "fast, waiting": {pgcluster.Fast, elector.Wait}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			overDrivers(t, func(t *testing.T, d drivers) {
@@ -76,10 +80,10 @@ func TestARestartOfTheServerLeavesOneLeader(t *testing.T) {
 				election := s.election(t)
 				all := []*candidate{}
 				for i := range 3 {
-					all = append(all, s.stand(t, d.open(t, i, s.DSN()), election).run(t, nil))
+					all = append(all, s.stand(t, d.open(t, i, s.DSN()), election, elector.WithTakeover(how.takeover)).run(t, nil))
 				}
 				old := firstLeader(t, all, 0)
-				check(t, c.Restart(soon(t), mode))
+				check(t, c.Restart(soon(t), how.mode))
 				fresh := firstLeader(t, all, old.Token)
 				eventually(t, "only the candidate that holds the lock leads", func() bool {
 					leading := ""
@@ -94,7 +98,9 @@ func TestARestartOfTheServerLeavesOneLeader(t *testing.T) {
 				if fresh.Token <= old.Token {
 					t.Errorf("token %d after the restart does not rise above %d", fresh.Token, old.Token)
 				}
-				s.deputy(t, all)
+				if s.deputy(t, all); how.takeover == elector.Wait {
+					eventually(t, "the deputy waits again", func() bool { return len(s.waiters(t, all[0].Key())) == 1 })
+				}
 			})
 		})
 	}
@@ -272,7 +278,7 @@ func TestAnElectionHasALeaderSoonAfterTheRouteIsBack(t *testing.T) {
 		c := l.stand(t, d, 0, l.election(t), elector.WithRetryInterval(2*time.Second)).run(t, nil)
 		c.elected(t)
 		n := 0
-		c.measure(t, 11, func(t *testing.T) time.Time {
+		c.measure(t, 5, func(t *testing.T) time.Time {
 			if n++; n%4 == 0 {
 				return l.failsOver(t)
 			}

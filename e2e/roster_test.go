@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -347,48 +346,4 @@ func (l *lostRoster) exec(t *testing.T, statement string) {
 	t.Helper()
 	_, err := l.s.admin.Exec(l.format(statement))
 	check(t, err)
-}
-
-// An observer sees what each leader published, nothing of one without a roster, and nobody.
-func TestAnObserverSeesWhatTheLeaderPublished(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election, schema := s.election(t), s.schema(t)
-		pool := d.open(t, 0, s.DSN())
-		first := rosterOn(t, pool, schema, roster.WithMetadata(map[string]string{"zone": "a"}))
-		reader := rosterOn(t, d.open(t, 1, s.DSN()), schema)
-		watcher := s.stand(t, d.open(t, 1, s.DSN()), election)
-		shown := s.stand(t, pool, election, elector.WithHooks(first))
-		hidden := s.stand(t, d.open(t, 1, s.DSN()), election)
-		var seen []roster.Leader
-		for leader, err := range reader.Observe(soon(t), watcher.Elector) {
-			if !errors.Is(err, elector.ErrNoLeader) {
-				check(t, err)
-			}
-			if leader.Leader.PID != 0 && leader.Leader.CandidateID == "" {
-				continue // in the instant between the grant and the settings of the session
-			}
-			switch seen = append(seen, leader); len(seen) {
-			case 1:
-				shown.run(t, nil)
-			case 2:
-				hidden.run(t, nil)
-				hidden.follows(t)
-				shown.end(t)
-			}
-			if len(seen) > 2 && leader.Leader.CandidateID == hidden.CandidateID() {
-				break
-			}
-		}
-		if len(seen) < 3 {
-			t.Fatalf("seen: %+v", seen)
-		}
-		if seen[0].Leader.CandidateID != "" || seen[1].Leader.CandidateID != shown.CandidateID() || seen[1].Published.Metadata["zone"] != "a" {
-			t.Errorf("seen: %+v", seen)
-		}
-		if last := seen[len(seen)-1]; last.Leader.CandidateID != hidden.CandidateID() || last.Published.CandidateID != "" {
-			t.Errorf("the last seen: %+v", last)
-		}
-	})
 }

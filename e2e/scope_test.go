@@ -24,10 +24,13 @@ import (
 // statements.
 var inTransactions = []string{"pq", "pq binary", "pgx simple", "pgx exec", "pgx describe", "pgx cache describe"}
 
-// overTransactions runs a test for each of them, through a pooler with so many connections.
-func overTransactions(t *testing.T, size int, test func(t *testing.T, s *server, open func() *sql.DB, b *pgcluster.Bouncer)) {
+// eachDriver is one of these ways for each driver.
+var eachDriver = []string{"pq", "pgx exec"}
+
+// overTransactions runs a test for each of the ways, through a pooler with so many connections.
+func overTransactions(t *testing.T, ways []string, size int, test func(t *testing.T, s *server, open func() *sql.DB, b *pgcluster.Bouncer)) {
 	t.Helper()
-	for _, name := range inTransactions {
+	for _, name := range ways {
 		d := pgx
 		if name[:2] == "pq" {
 			d = pq
@@ -73,7 +76,7 @@ func (s *server) holdsNothingBack(t *testing.T, id string, samples int) {
 
 func TestAnElectionThroughATransactionPooler(t *testing.T) {
 	t.Parallel()
-	overTransactions(t, 20, func(t *testing.T, s *server, open func() *sql.DB, _ *pgcluster.Bouncer) {
+	overTransactions(t, inTransactions, 20, func(t *testing.T, s *server, open func() *sql.DB, _ *pgcluster.Bouncer) {
 		election := s.election(t)
 		pool := open()
 		leader := s.through(t, pool, election).run(t, nil)
@@ -131,7 +134,7 @@ func TestADeputyThroughATransactionPooler(t *testing.T) {
 	for name, takeover := range map[string]elector.Takeover{"deputy": elector.Deputy, "wait": elector.Wait} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			overTransactions(t, 20, func(t *testing.T, s *server, open func() *sql.DB, _ *pgcluster.Bouncer) {
+			overTransactions(t, eachDriver, 20, func(t *testing.T, s *server, open func() *sql.DB, _ *pgcluster.Bouncer) {
 				election := s.election(t)
 				opts := []elector.Option{elector.WithTakeover(takeover), elector.WithRetryInterval(3 * time.Second)}
 				leader := s.through(t, open(), election, opts...).run(t, nil)
@@ -163,7 +166,7 @@ func TestADeputyThroughATransactionPooler(t *testing.T) {
 // Candidates in both scopes exclude each other, and transfer to each other.
 func TestATransferBetweenTheScopes(t *testing.T) {
 	t.Parallel()
-	overTransactions(t, 20, func(t *testing.T, s *server, open func() *sql.DB, _ *pgcluster.Bouncer) {
+	overTransactions(t, eachDriver, 20, func(t *testing.T, s *server, open func() *sql.DB, _ *pgcluster.Bouncer) {
 		election := s.election(t)
 		long := elector.WithLease(20 * time.Second) // no transfer fails because the machine is busy
 		inside := s.through(t, open(), election, long).run(t, nil)
@@ -403,18 +406,6 @@ func TestATermEndsWhenAPoolerIsFoundAndTheNextIsLedInsideATransaction(t *testing
 	})
 }
 
-// pgx's default mode needs a pooler that tracks prepared statements.
-func TestTheRefusalNamesTheSettingOfPgx(t *testing.T) {
-	t.Parallel()
-	s := direct(t)
-	b := bounced(t, s.Cluster, pgcluster.Transaction, pgcluster.WithPoolSize(20))
-	c := s.through(t, pgx.open(t, 0, b.DSN()), s.election(t))
-	s.refused(t, c, elector.ErrSessionPooled)
-	if text := c.rec.Failures()[0].Err.Error(); !strings.Contains(text, "default_query_exec_mode=exec") {
-		t.Errorf("the error does not name the setting: %v", text)
-	}
-}
-
 // Clients in pgx's default mode are in the way of each other, and not in that of others.
 func TestStrangersInTheDefaultModeOfPgxCostNoTerm(t *testing.T) {
 	t.Parallel()
@@ -492,67 +483,6 @@ func TestNothingIsAskedOutsideATransactionWhileAPoolerIsFull(t *testing.T) {
 			t.Errorf("inside a transaction: %v, %v", ok, err)
 		}
 	})
-}
-
-func TestASharedSessionIsRefusedThroughATransactionPooler(t *testing.T) {
-	t.Parallel()
-	s := direct(t)
-	b := bounced(t, s.Cluster, pgcluster.Transaction, pgcluster.WithPoolSize(20))
-	shared, err := elector.NewSession(pgx.open(t, 0, b.DSN(waysToAsk["pgx exec"]...)))
-	check(t, err)
-	defer shared.Close(soon(t))
-	e, err := shared.Elector(s.election(t))
-	check(t, err)
-	if err := e.Run(soon(t), nil); !errors.Is(err, elector.ErrSessionPooled) || !strings.Contains(err.Error(), "a session for each election can") {
-		t.Errorf("got %v", err)
-	}
-	_, err = elector.NewSession(pgx.open(t, 0, b.DSN()), elector.WithScope(elector.TransactionScope))
-	wraps(t, err, elector.ErrConfig)
-}
-
-// Two terms can share a backend of a pooler: the transaction tells them apart.
-func TestATermIsFencedByItsTransaction(t *testing.T) {
-	t.Parallel()
-	s := direct(t)
-	pool := pgx.open(t, 0, s.DSN())
-	conn, err := pool.Conn(soon(t))
-	check(t, err)
-	defer conn.Close()
-	beside := db.New(pgx.open(t, 0, s.DSN()))
-	key := elector.KeyFromName(s.election(t))
-	confirm := func() db.ConfirmRow {
-		row, err := beside.Confirm(soon(t), db.ConfirmParams{Pid: one[int32](t, conn, "SELECT pg_backend_pid()"), Key: key})
-		check(t, err)
-		return row
-	}
-	lead := func() db.ConfirmRow {
-		_, err := conn.ExecContext(soon(t), "BEGIN")
-		check(t, err)
-		if !one[bool](t, conn, "SELECT pg_try_advisory_xact_lock($1)", key) {
-			t.Fatal("the lock is busy")
-		}
-		return confirm()
-	}
-	enter := func(term db.ConfirmRow) string {
-		row, err := beside.EnterTerm(soon(t), db.EnterTermParams{Settings: "[]", Key: key, Pid: term.Pid, Transaction: term.Transaction})
-		check(t, err)
-		return row.Outcome
-	}
-	pid := one[int32](t, conn, "SELECT pg_backend_pid()")
-	first := lead()
-	first.Pid = pid
-	if got := enter(first); got != "entered" {
-		t.Errorf("the first term: %s", got)
-	}
-	_, err = conn.ExecContext(soon(t), "ROLLBACK")
-	check(t, err)
-	second := lead()
-	second.Pid = pid
-	if first, second := enter(first), enter(second); first != "ended" || second != "entered" {
-		t.Errorf("the first term %s, and the second, on the same backend, %s", first, second)
-	}
-	_, err = conn.ExecContext(soon(t), "ROLLBACK")
-	check(t, err)
 }
 
 func TestTheErrorSaysThatAPoolerIsFull(t *testing.T) {

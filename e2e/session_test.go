@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/hooks/hookstest"
@@ -220,110 +219,6 @@ func TestAThousandElectionsSendFewStatements(t *testing.T) {
 			if n := len(g.rec.Failures()); n > 0 {
 				t.Errorf("session %d: %d failures, the first: %v", i, n, g.rec.Failures()[0].Err)
 			}
-		}
-	})
-}
-
-func TestAfterALostSessionAllItsElectionsAreLedAgain(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		elections := s.elections(t, 1000)
-		first := s.share(t, d.open(t, 0, s.DSN()), byDefault...).join(t, elections).run(t, nil)
-		eventually(t, "one session leads all", func() bool { return first.leading() == 1000 })
-		other := s.share(t, d.open(t, 1, s.DSN()), byDefault...).join(t, elections).run(t, nil)
-		old := termOf(t, first.all[0])
-		demotions, lost := first.rec.Cursor(), time.Now()
-		s.terminate(t, s.holders(t, first.all[0].Key())[0])
-		next[hooks.Demoted](t, demotions, nil)
-		for i, e := range first.all {
-			if term, leading := e.Term(); leading && term.ElectedAt().Before(lost) {
-				t.Fatalf("election %d is led by the term of the lost session", i)
-			}
-		}
-		_, err := hookstest.WaitN(soon(t), first.rec, 1000, func(e hooks.Demoted) bool { return e.Reason == hooks.SessionLost })
-		check(t, err)
-		ledOnce(t, first, other)
-		for i := range first.all {
-			for _, g := range []*group{first, other} {
-				if term, leading := g.all[i].Term(); leading && term.Token() <= old.Token() {
-					t.Errorf("token %d does not rise above %d", term.Token(), old.Token())
-				}
-			}
-		}
-	})
-}
-
-// Something else on the connection, a middleware say, releases the locks: the session lives,
-// and only pg_locks shows it. Each tenth heartbeat looks there.
-func TestALockThatVanishesEndsItsTerm(t *testing.T) {
-	t.Parallel()
-	inSessionScope(t, "a transaction keeps its locks to its end")
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		pool, counter := d.openCounted(t, 0, s.DSN())
-		own := s.stand(t, pool, s.election(t)).run(t, nil)
-		elected := own.elected(t)
-		first := own.after()
-		counter.before.Store(db.Ping, "SELECT pg_advisory_unlock_all()")
-		if lost := next[hooks.Demoted](t, first, nil); lost.Token != elected.Token || lost.Reason != hooks.SessionLost {
-			t.Errorf("the term ended with %+v", lost)
-		}
-		if again := nextElected(t, first); again.Token <= elected.Token {
-			t.Errorf("token %d does not rise above %d", again.Token, elected.Token)
-		}
-
-		elections := s.elections(t, 3)
-		pool, counter = d.openCounted(t, 1, s.DSN())
-		g := s.share(t, pool).join(t, elections).run(t, nil)
-		eventually(t, "all are led", func() bool { return g.leading() == len(elections) })
-		counter.before.Store(db.Ping, "SELECT pg_advisory_unlock_all()")
-		_, err := hookstest.WaitN(soon(t), g.rec, len(elections), func(e hooks.Demoted) bool { return e.Reason == hooks.SessionLost })
-		check(t, err)
-		eventually(t, "all are led again", func() bool { return g.leading() == len(elections) })
-	})
-}
-
-func TestAResignationDoesNotAffectTheSessionsOtherTerms(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		elections := s.elections(t, 20)
-		pool, counter := d.openCounted(t, 0, s.DSN())
-		g := s.share(t, pool).join(t, elections)
-		var terms []*elector.Term
-		for _, e := range g.all {
-			term, err := e.Campaign(soon(t))
-			check(t, err)
-			terms = append(terms, term)
-		}
-		other := s.share(t, d.open(t, 1, s.DSN())).join(t, elections).run(t, nil)
-		before := counter.now()
-		for i := 0; i < len(terms); i += 2 {
-			expect(t, terms[i].Resign(soon(t)))
-			expect(t, terms[i].Resign(soon(t)))
-		}
-		if got := counter.since(before); got["Unlock"] != 10 {
-			t.Errorf("ten resignations took %v", got)
-		}
-		eventually(t, "the other session leads what was resigned", func() bool { return other.leading() == 10 })
-		for i, term := range terms {
-			if i%2 == 1 {
-				expect(t, term.Verify(soon(t)))
-			}
-			if term.Valid() != (i%2 == 1) || other.all[i].IsLeader() != (i%2 == 0) {
-				t.Errorf("election %d: valid %t, led by the other %t", i, term.Valid(), other.all[i].IsLeader())
-			}
-		}
-		expect(t, other.Close(soon(t)))
-		for i := 0; i < len(terms); i += 2 { // again, on the same session
-			term, elected, err := g.all[i].TryCampaign(soon(t))
-			if err != nil || !elected || term.Token() <= terms[i].Token() {
-				t.Errorf("election %d again: %v, %t, %v", i, term, elected, err)
-			}
-		}
-		if n := len(g.rec.Demoted()); n != 10 {
-			t.Errorf("%d terms have ended, want 10", n)
 		}
 	})
 }

@@ -85,6 +85,9 @@ func TestWithASynchronousStandbyTwoPrimariesDoNotHaveTwoLeadersAtOnce(t *testing
 	overEach(t, func(t *testing.T, d drivers) {
 		for name, opts := range map[string][]elector.Option{"without": nil, "with": {synchronously()},
 			"with, waiting": {synchronously(), elector.WithTakeover(elector.Wait)}} {
+			if len(opts) == 0 && d.name(0) != "pgx" {
+				continue // it shows that the others show something
+			}
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				primary := on(t, own(t, pgcluster.WithSetting("full_page_writes", "on"))) // needed for a standby of a standby

@@ -52,10 +52,6 @@ var soonest = map[string]time.Duration{"the default": 120 * time.Millisecond, "w
 // terminated leads on beside its successor: it listens for the loss, or looks for it.
 var shortOverlap = map[string]time.Duration{"pgx": 10 * time.Millisecond, "postgres": 300 * time.Millisecond}
 
-// promptly is the longest median time until something that takes milliseconds, while other
-// tests keep the machine busy.
-const promptly = 250 * time.Millisecond
-
 // within checks that the median of five measurements is within the bound. Where the machine is
 // so busy that a sleep of a millisecond takes two, the bound is twice as long; and within
 // measures again.
@@ -182,47 +178,6 @@ func TestAThousandElectionsOfAKilledProcessAreSoonLedAgain(t *testing.T) {
 	})
 }
 
-// Of two sessions that lead, a third watches the one that leads more elections. It never polls
-// in this test.
-func TestTheElectionsOfTheLargestSessionAreSoonLedAgain(t *testing.T) {
-	t.Parallel()
-	inSessionScope(t, "a shared session needs it")
-	overDrivers(t, func(t *testing.T, d drivers) {
-		const few, all = 5, 25
-		f := onShared(t).launch(t, d, 0)
-		join := func(i, elections int) (id string) {
-			id = unique("many")
-			f.start(t, settings{Driver: d.name(i), DSN: f.s.DSN(), Election: f.election, ID: id, Elections: elections,
-				Lease: fleetLease, Heartbeat: fleetHeartbeat, Retry: time.Hour})
-			return id
-		}
-		leads := func(id string, elections int) {
-			led := 0
-			f.wait(t, fmt.Sprintf("%s leads %d elections", id, elections), func(e entry) bool {
-				if e.Kind == elected && e.ID == id {
-					led++
-				}
-				return led == elections
-			})
-		}
-		smaller := join(0, few)
-		leads(smaller, few)
-		larger := join(1, all)
-		leads(larger, all-few)
-		follower := join(2, all)
-		eventually(t, follower+" watches", func() bool {
-			return one[bool](t, f.s.admin, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = $1 AND query LIKE '%PairIsFree%')", follower)
-		})
-		f.kill(t, larger)
-		leads(follower, all-few)
-		for _, e := range f.entries() {
-			if e.Kind == demoted {
-				t.Errorf("%s was demoted from election %s", e.ID, e.Election)
-			}
-		}
-	})
-}
-
 func TestADeputyThatIsKilledOrFrozenIsReplaced(t *testing.T) {
 	t.Parallel()
 	const long = 10 * time.Second // a killed deputy is replaced before its lease ends
@@ -319,43 +274,5 @@ func TestAFleetPinsTwoSessions(t *testing.T) {
 			}
 			time.Sleep(heartbeat / 4)
 		}
-	})
-}
-
-func TestCandidatesWithEveryStandbyFollowOneLeader(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		join := func(i int, opts ...elector.Option) *candidate {
-			c := s.stand(t, d.open(t, i, s.DSN()), election, opts...).run(t, nil)
-			wait[hooks.Campaign](t, c, nil)
-			return c
-		}
-		leader := join(0, polling)
-		leader.elected(t)
-		polls := join(1, polling)
-		attempts := polls.after()
-		for range 5 {
-			if e := next[hooks.Campaign](t, attempts, nil); e.Deputy || e.Outcome != hooks.Busy {
-				t.Errorf("an attempt of a polling candidate: %+v", e)
-			}
-		}
-		waits := join(2, waiting)
-		tries := join(3)
-		all := []*candidate{leader, polls, waits, tries}
-		if deputy := s.deputy(t, all); deputy != waits && !(throughPooler && deputy == tries) { // there it leaves the seat for a moment each heartbeat interval
-			t.Errorf("the waiting candidate came first, but %s is the deputy", deputy.CandidateID())
-		}
-		token := leader.elected(t).Token
-		leader.end(t)
-		followers := []*candidate{polls, waits, tries} // each may be elected between two waits of the deputy
-		second := firstLeader(t, followers, token)
-		for _, c := range followers {
-			if c.CandidateID() == second.CandidateID {
-				c.end(t)
-			}
-		}
-		firstLeader(t, followers, second.Token)
 	})
 }

@@ -115,7 +115,8 @@ func TestAnotherRoleCanTakeTheLockAndLeaderNamesIt(t *testing.T) {
 		end := keeps(t, w.invader(t), "SELECT pg_advisory_lock($1)", townKey)
 		c := w.candidate(t, d)
 		unelected(t, c)
-		if leader, err := c.Leader(soon(t)); err != nil || leader.User != w.stranger {
+		leader, err := c.Leader(soon(t)) // it tells nothing of itself
+		if err != nil || leader.User != w.stranger || leader.PID == 0 || leader.Lease != 0 || leader.Scope != elector.Auto || !leader.ElectedAt.IsZero() {
 			t.Errorf("the holder is %+v, %v", leader, err)
 		}
 		end()
@@ -387,6 +388,7 @@ func hostileTo(t *testing.T, defaults map[string]string) *server {
 	return onShared(t)
 }
 
+// The deputy waits in the server.
 func TestTheDefaultsOfARoleEndNoTerm(t *testing.T) {
 	t.Parallel()
 	for name, defaults := range hostile {
@@ -395,8 +397,17 @@ func TestTheDefaultsOfARoleEndNoTerm(t *testing.T) {
 			overEach(t, func(t *testing.T, d drivers) {
 				s := hostileTo(t, defaults)
 				dsn := s.DSN(pgcluster.ForRole(s.role(t, defaults)))
-				c := s.stand(t, d.open(t, 0, dsn), s.election(t)).run(t, nil)
-				c.survives(t, 2, lease)
+				election := s.election(t)
+				leader := s.stand(t, d.open(t, 0, dsn), election).run(t, nil)
+				leader.elected(t)
+				deputy := s.stand(t, d.open(t, 1, dsn), election, waiting).run(t, nil)
+				attempts := deputy.after()
+				for range 5 { // the first may wait for transactions of others
+					next(t, attempts, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
+				}
+				leader.survives(t, 1, lease)
+				leader.end(t)
+				deputy.survives(t, 1, lease)
 			})
 		})
 	}

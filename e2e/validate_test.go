@@ -3,6 +3,8 @@
 package e2e_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -78,5 +80,45 @@ func TestALockThatIsGoneEndsTheTermByTheValidation(t *testing.T) {
 		counter.before.Clear()
 		sharedCounter.before.Clear()
 		offCounter.before.Clear()
+	})
+}
+
+func TestVerifyReportsTheServersState(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		// With rare heartbeats none comes before Verify.
+		c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t), elector.WithLease(time.Minute), elector.WithHeartbeatInterval(20*time.Second))
+		term, err := c.Campaign(soon(t))
+		check(t, err)
+		before := term.RenewedAt()
+		expect(t, term.Verify(soon(t)))
+		if !term.RenewedAt().After(before) {
+			t.Error("Verify has not renewed the term")
+		}
+		dead, cancel := context.WithCancel(soon(t))
+		cancel()
+		for range 20 {
+			brief, cancel := context.WithTimeout(context.Background(), 20*time.Microsecond)
+			for _, ctx := range []context.Context{dead, brief} { // Verify may still succeed
+				if err := term.Verify(ctx); err != nil && !errors.Is(err, context.Cause(ctx)) {
+					t.Errorf("with a context that ends: %v", err)
+				}
+			}
+			cancel()
+		}
+		expect(t, term.Verify(soon(t))) // the term goes on
+		s.terminate(t, s.holders(t, c.Key())[0])
+		eventually(t, "the lock is free", func() bool { return len(s.holders(t, c.Key())) == 0 })
+		err = term.Verify(soon(t))
+		wraps(t, err, elector.ErrNotLeader)
+		wraps(t, err, elector.ErrSessionLost)
+		if c.IsLeader() || term.Context().Err() == nil {
+			t.Error("the term goes on")
+		}
+		wraps(t, term.Resign(soon(t)), elector.ErrNotLeader)
+		if e := wait[hooks.Demoted](t, c, nil); e.Reason != hooks.SessionLost {
+			t.Errorf("demoted because %s", e.Reason)
+		}
 	})
 }

@@ -479,6 +479,9 @@ func TestTheLastLeaderIsRemembered(t *testing.T) {
 		leader.stop()
 		b.wraps(<-leader.done, context.Canceled)
 		leader.done <- nil
+		_, err = plain.Leader(b.Context())
+		b.wraps(err, elector.ErrNoLeader) // which makes nobody the last leader
+		knows("leader", time.Minute)
 		term := b.campaign(plain)
 		knows("plain", 0)
 		time.Sleep(lease + heartbeat/2)
