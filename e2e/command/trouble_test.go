@@ -502,6 +502,16 @@ func TestTheCommandsWorkThroughATransactionPooler(t *testing.T) {
 			t.Logf("pgbouncer's log: %v\n%s", err, said[max(0, len(said)-3000):])
 		}
 	})
+	goesOn := func() { // 1.18 ends itself when a client goes away whose cancel request it is sending (pgbouncer issue 801)
+		select {
+		case <-bouncer.Ended():
+			if said, _ := bouncer.Log(); strings.Contains(said, "bad client state: 0") {
+				t.Skip("PgBouncer has ended itself")
+			}
+		default:
+		}
+	}
+	rarely := []string{"--heartbeat", "1s"} // or a statement is under way at most ends of a process, and is cancelled
 	const deputy, poll = "elections: 7; server connections in session scope with the takeover deputy (the default) or wait: 14",
 		"server connections in transaction scope with the takeover poll (the default there): 7"
 	const inside = "server connections in transaction scope with the takeover deputy or wait: 14"
@@ -510,16 +520,21 @@ func TestTheCommandsWorkThroughATransactionPooler(t *testing.T) {
 		invoke(t, at(c.DSN()), "doctor", "--driver", driver, "--elections", "7").want(t, exit.OK, "ok    pooler           none", "won in session scope", deputy, poll)
 		invoke(t, at(dsn), "resign", driver, "--driver", driver).want(t, exit.Negative, "nobody leads")
 		address := freeAddress(t)
-		first := lead(t, dsn, driver, "first", "--driver", driver, "--http", address)
+		first := lead(t, dsn, driver, "first", append(rarely, "--driver", driver, "--http", address)...)
 		first.logs(t, "transaction scope")
 		expectGet(t, address, "/metrics", http.StatusOK, `pgelector_transaction_scope{election="`+driver+`"} 1`+"\n")
 		watching := launch(t, at(dsn), "watch", driver, "--interval", "20ms", "--json", "--driver", driver)
 		watching.says(t, `{`)
-		second := follow(t, dsn, driver, "second", "--driver", driver)
+		second := follow(t, dsn, driver, "second", append(rarely, "--driver", driver)...)
 		second.logs(t, "transaction scope")
 		invoke(t, at(dsn), "status", driver, "--json", "--driver", driver).want(t, exit.OK, `"candidate": "first"`, `"scope": "transaction"`)
-		invoke(t, at(dsn), "resign", driver, "--to", "second", "--driver", driver).want(t, exit.OK, "second leads")
-		second.says(t, "ready")
+		transferred := invoke(t, at(dsn), "resign", driver, "--to", "second", "--driver", driver)
+		goesOn()
+		transferred.want(t, exit.OK, "second leads")
+		eventually(t, "second is ready", func() bool {
+			goesOn()
+			return strings.Contains(second.says(t, ""), "ready")
+		})
 		first.ends(t, exit.Lost)
 		eventually(t, "watch tells of the second", func() bool { return strings.Contains(watching.says(t, ""), "second") })
 	}
