@@ -31,7 +31,7 @@ const (
 	RepeatableRead = "-- name: RepeatableRead :exec\nSET LOCAL transaction_isolation = 'repeatable read'"
 	ReadCommitted  = "-- name: ReadCommitted :exec\nSET LOCAL transaction_isolation = 'read committed'"
 
-	// Nothing is a statement that is empty: its answer says that the server answers.
+	// Nothing is an empty statement: its answer shows that the server lives.
 	Nothing = "-- name: Nothing :exec"
 
 	// RollBackAndChain is the first statement of a transaction that is to be committed. BEGIN is

@@ -293,11 +293,11 @@ type TrialLockParams struct {
 	Key    int64
 }
 
-// TrialLock takes a lock that nobody else knows until the statement ends, and checks that
-// pg_locks shows it: false means that the server's advisory locks are stubs. Some servers have
-// real ones of transactions only: inside is as for TryLock. The two integers are the halves of
-// key. CASE evaluates the subplan that reads pg_locks after the lock was granted, and OFFSET 0
-// has each step made before the next.
+// TrialLock takes a lock that nobody else knows, lets it go, and reports whether pg_locks showed
+// it: false means that the server's advisory locks are stubs. On some servers only those of
+// sessions are. With inside it takes a lock of the transaction, which lasts until that ends. The
+// two integers are the halves of key. CASE evaluates the subplan that reads pg_locks after the
+// lock was granted, and OFFSET 0 has each step made before the next.
 func (q *Queries) TrialLock(ctx context.Context, arg TrialLockParams) (bool, error) {
 	row := q.db.QueryRowContext(ctx, TrialLock,
 		arg.Inside,
@@ -322,7 +322,7 @@ type TryPairParams struct {
 }
 
 // TryPair tries a lock in the key space of two integers, where no list of elections looks.
-// inside is as for TryLock.
+// With inside the lock lasts until the end of the transaction, else of the session.
 func (q *Queries) TryPair(ctx context.Context, arg TryPairParams) (bool, error) {
 	row := q.db.QueryRowContext(ctx, TryPair, arg.Inside, arg.High, arg.Low)
 	var granted bool

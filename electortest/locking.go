@@ -188,13 +188,13 @@ func takenLocks(x *execution, m *message) (a Answer, err error) {
 	return a, err
 }
 
-// trialLock's arguments are the key and its halves.
+// trialLock's arguments are whether to take the lock for the transaction, the key's halves, and the key.
 func trialLock(x *execution, m *message) (Answer, error) {
 	id := twoIntegers(m.integer(1), m.integer(2))
 	granted, err := x.server.locks.try(x.backend, id, exclusive, m.scopeOf(0))
 	shown := granted && x.server.holder(pair(m.integer(3))) == x.backend
-	if !m.bool(0) && !x.server.locks.unlock(x.backend, id, exclusive) {
-		shown = false
+	if !m.bool(0) {
+		shown = x.server.locks.unlock(x.backend, id, exclusive) && shown
 	}
 	return one(shown), err
 }

@@ -90,7 +90,7 @@ WHERE pg_catalog.current_setting(s.name, true) IS NOT NULL;
 
 -- name: TryPair :one
 -- TryPair tries a lock in the key space of two integers, where no list of elections looks.
--- inside is as for TryLock.
+-- With inside the lock lasts until the end of the transaction, else of the session.
 SELECT CASE WHEN sqlc.arg(inside)::boolean THEN pg_catalog.pg_try_advisory_xact_lock(sqlc.arg(high)::integer, sqlc.arg(low)::integer)
     ELSE pg_catalog.pg_try_advisory_lock(sqlc.arg(high)::integer, sqlc.arg(low)::integer) END::boolean AS granted;
 
@@ -101,11 +101,11 @@ SELECT pg_catalog.pg_try_advisory_xact_lock_shared(sqlc.arg(high)::integer, sqlc
     pg_catalog.pg_backend_pid()::integer AS pid;
 
 -- name: TrialLock :one
--- TrialLock takes a lock that nobody else knows until the statement ends, and checks that
--- pg_locks shows it: false means that the server's advisory locks are stubs. Some servers have
--- real ones of transactions only: inside is as for TryLock. The two integers are the halves of
--- key. CASE evaluates the subplan that reads pg_locks after the lock was granted, and OFFSET 0
--- has each step made before the next.
+-- TrialLock takes a lock that nobody else knows, lets it go, and reports whether pg_locks showed
+-- it: false means that the server's advisory locks are stubs. On some servers only those of
+-- sessions are. With inside it takes a lock of the transaction, which lasts until that ends. The
+-- two integers are the halves of key. CASE evaluates the subplan that reads pg_locks after the
+-- lock was granted, and OFFSET 0 has each step made before the next.
 SELECT CASE WHEN sqlc.arg(inside)::boolean THEN t.shown
     WHEN pg_catalog.pg_advisory_unlock(sqlc.arg(high)::integer, sqlc.arg(low)::integer) THEN t.shown
     ELSE false END::boolean AS shown

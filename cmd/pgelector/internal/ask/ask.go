@@ -63,7 +63,7 @@ func once[T any](ctx context.Context, pool *sql.DB, call func(context.Context, *
 	if State(err) == "0A000" { // a standby: lib/pq wants to write
 		tx, err = pool.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	}
-	for n := 1; IsRefusal(err) && answers(ctx, pool); n++ { // or the pooler was full, or its backends end
+	for n := 1; IsRefusal(err) && pool.PingContext(ctx) == nil; n++ { // or the pooler was full, or its backends end
 		if n == refusals {
 			return call(ctx, db.New(pool))
 		}
@@ -74,12 +74,6 @@ func once[T any](ctx context.Context, pool *sql.DB, call func(context.Context, *
 	}
 	defer func() { _ = tx.Rollback() }()
 	return call(ctx, db.New(tx))
-}
-
-// answers reports whether the server answers.
-func answers(ctx context.Context, pool *sql.DB) bool {
-	_, err := pool.ExecContext(ctx, db.Nothing)
-	return err == nil
 }
 
 // refusals are how many transactions a pooler in statement mode has refused at least.
