@@ -122,7 +122,7 @@ func queueUp(t *testing.T, dsn, id, election string, n int) {
 	eventually(t, id+" waits for the lock", func() bool {
 		var waiting int
 		check(t, look.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND waitstart IS NOT NULL
-			AND ((classid::bigint << 32) | objid::bigint) = $1`, keyOf(election)).Scan(&waiting))
+			AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND ((classid::bigint << 32) | objid::bigint) = $1`, keyOf(election)).Scan(&waiting))
 		return waiting == n
 	})
 }
