@@ -106,8 +106,9 @@ func transferred(t *testing.T, term *elector.Term, successor *candidate, others 
 	t.Helper()
 	err = term.TransferTo(soon(t), successor.CandidateID())
 	for ; (throughPooler || !late) && errors.Is(err, elector.ErrNoSuccessor); late = true {
-		if err = nil; !successor.IsLeader() {
-			err = leading(t, append(others, successor)).TransferTo(soon(t), successor.CandidateID())
+		err = nil
+		if now := leading(t, append(others, successor)); !successor.IsLeader() {
+			err = now.TransferTo(soon(t), successor.CandidateID())
 		}
 	}
 	return late, err
