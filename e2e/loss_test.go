@@ -488,20 +488,27 @@ func TestAFloodOfNotificationsCostsALeaderThatListensNothing(t *testing.T) { // 
 	c := s.stand(t, pool, s.election(t), directly()).run(t, nil)
 	c.leads(t, true)
 	beats := c.after()
-	flood := func() {
+	flood := func(size int) {
 		for range 10 {
-			_, err := s.admin.Exec("SELECT pg_notify($1, repeat('x', 1000) || i) FROM generate_series(1, 1000) i", channel)
+			_, err := s.admin.Exec("SELECT pg_notify($1, repeat('x', $2) || i) FROM generate_series(1, 1000) i", channel, size)
 			check(t, err)
 		}
 		next[hooks.Heartbeat](t, beats, nil)
 		next[hooks.Heartbeat](t, beats, nil)
 	}
-	flood()
+	flood(1000)
 	first := heap()
 	for range 3 { // 30 MB
-		flood()
+		flood(1000)
 	}
-	if now := heap(); now > first+10<<20 {
+	// What arrives before the answer of a heartbeat is in one slice of pgx.Conn, which keeps
+	// what was taken out of it until it grows.
+	now := heap()
+	for rounds := 0; now > first+10<<20 && rounds < 10; rounds++ {
+		flood(1)
+		now = heap()
+	}
+	if now > first+10<<20 {
 		t.Errorf("the heap has grown from %d to %d bytes", first, now)
 	}
 	for _, lost := range c.rec.Demoted() {
