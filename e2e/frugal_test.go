@@ -218,8 +218,8 @@ func TestNothingIsLogged(t *testing.T) {
 		s.gone(t, second)
 		after, err := s.ServerLog()
 		check(t, err)
-		if after != before {
-			t.Errorf("the server logged: %s", after[len(before):])
+		if said := withoutCuts(after[len(before):]); said != "" {
+			t.Errorf("the server logged: %s", said)
 		}
 	})
 }
