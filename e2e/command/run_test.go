@@ -102,31 +102,27 @@ func TestRunPassesStandardStreamsThrough(t *testing.T) {
 	}
 }
 
-// As by flock and env: those that it would have without pgelector, and no others.
+// As by flock and env: those that pgelector has inherited itself, and no others.
 func TestTheCommandInheritsDescriptors(t *testing.T) {
 	t.Parallel()
-	script := sh(`for fd in 3 4 5 6; do read -r line <&$fd; echo "$line"; done; echo open $(ls /proc/self/fd /dev/fd 2>/dev/null)`)
-	inherited := func(cmd *exec.Cmd) *running {
-		cmd.Env = append(os.Environ(), at(shared.Get(t).DSN())...)
-		for fd := 3; fd <= 6; fd++ {
-			read, write, err := os.Pipe()
-			check(t, err)
-			t.Cleanup(func() { _ = read.Close() })
-			fmt.Fprintln(write, "descriptor", fd)
-			check(t, write.Close())
-			cmd.ExtraFiles = append(cmd.ExtraFiles, read)
-		}
-		r := launchCommand(t, cmd)
-		for fd := 3; fd <= 6; fd++ {
-			r.says(t, fmt.Sprint("descriptor ", fd))
-		}
-		return r
+	const open = `echo %s $(ls /proc/self/fd /dev/fd 2>/dev/null); `
+	command := quick(name(t), sh(`for fd in 3 4 5 6; do read -r line <&$fd; echo "$line"; done; `+fmt.Sprintf(open, "inside"))...)
+	cmd := exec.Command("sh", append([]string{"-c", fmt.Sprintf(open, "before") + `exec "$0" "$@"`, built(t)}, command...)...)
+	cmd.Env = append(os.Environ(), at(shared.Get(t).DSN())...)
+	for fd := 3; fd <= 6; fd++ {
+		read, write, err := os.Pipe()
+		check(t, err)
+		t.Cleanup(func() { _ = read.Close() })
+		fmt.Fprintln(write, "descriptor", fd)
+		check(t, write.Close())
+		cmd.ExtraFiles = append(cmd.ExtraFiles, read)
 	}
-	direct := inherited(exec.Command(script[1], script[2:]...))
-	want := direct.says(t, "open ")
-	direct.ends(t, exit.OK)
-	r := inherited(exec.Command(built(t), quick(name(t), script...)...))
-	if got := r.says(t, "open "); got != want {
+	r := launchCommand(t, cmd)
+	want := r.says(t, "before ")
+	for fd := 3; fd <= 6; fd++ {
+		r.says(t, fmt.Sprint("descriptor ", fd))
+	}
+	if got := r.says(t, "inside "); got != want {
 		t.Errorf("the command has the descriptors %s, want %s", got, want)
 	}
 	r.ends(t, exit.OK)
