@@ -81,7 +81,7 @@ fuzz: ## Fuzz the parsers: make fuzz TIME=5m RUN=Token
 bug: ## Show a fixed bug on the commit before its fix: make bug NAME=late-answer (or all)
 	@scripts/bug.sh $(NAME)
 
-bench: ## Compare with other systems, 55 minutes: writes bench/RESULTS.md
+bench: ## Compare with other systems, 50 minutes: writes bench/RESULTS.md
 	go -C bench run .
 
 bench-quick: ## Compare in 5 minutes, with few samples
@@ -120,7 +120,7 @@ verify: ## Check that generated code, imports, docs and go.mod are up to date
 dist: ## Build the command for five platforms, with checksums and SBOMs: make dist VERSION=v0.1.0
 	@scripts/dist.sh '$(VERSION)'
 
-proof: ## Run every proof, for three hours, and write its figures to the documents; goes on where it stopped: make proof STEPS="model soak" (SHORT=1: try it in minutes)
+proof: ## Run every proof, for two and a half hours, and write its figures to the documents; goes on where it stopped: make proof STEPS="model soak" (SHORT=1: try it in minutes)
 	go -C e2e run ./proof -run -steps='$(STEPS)' $(if $(SHORT),-short)
 
 clean: ## Remove built tools and coverage

@@ -22,7 +22,8 @@ type Plan struct {
 
 	Quick     bool
 	quick     int // samples of what takes milliseconds
-	own       int // the same of this library: enough for a p99
+	own       int // the same of this library: enough for a p99 and the worst
+	medians   int // the same where a goal has the median alone
 	slow      int // samples of what takes seconds
 	slowest   int // samples of what takes a minute
 	restarts  int
@@ -34,16 +35,16 @@ type Plan struct {
 	shards    []shardSize
 }
 
-// SetQuick sets the numbers of samples and the sizes, for about five minutes or 55.
+// SetQuick sets the numbers of samples and the sizes, for about five minutes or 50.
 func (p *Plan) SetQuick(quick bool) {
 	p.Quick = quick
 	if quick {
-		p.quick, p.own, p.slow, p.slowest, p.restarts, p.rest, p.window = 4, 4, 1, 0, 0, 1.5, 2
+		p.quick, p.own, p.medians, p.slow, p.slowest, p.restarts, p.rest, p.window = 4, 4, 4, 1, 0, 0, 1.5, 2
 		p.elections, p.separate, p.fleet = []int{1000}, nil, []int{20}
 		p.shards = []shardSize{{100, 3}}
 		return
 	}
-	p.quick, p.own, p.slow, p.slowest, p.restarts, p.rest, p.window = 11, 101, 5, 1, 3, 10, 4
+	p.quick, p.own, p.medians, p.slow, p.slowest, p.restarts, p.rest, p.window = 11, 101, 31, 5, 1, 3, 10, 4
 	p.elections, p.separate, p.fleet = []int{1, 100, 10000}, []int{1, 100}, []int{2, 200}
 	p.shards = []shardSize{{1000, 10}, {10000, 3}}
 }
@@ -110,8 +111,10 @@ func (p Plan) samples(s systems.System, f systems.Fault) int {
 	switch {
 	case s.Cannot[f] != "":
 		return 0
-	case s.IsQuick(f) && s.Own:
+	case s.IsQuick(f) && s.Own && (f == systems.Terminate || s.Name == systems.DefaultPgx || s.Name == systems.DefaultPq):
 		return p.own
+	case s.IsQuick(f) && s.Own:
+		return p.medians
 	case s.IsQuick(f):
 		return p.quick
 	case s.Never[f] != "":
