@@ -38,7 +38,7 @@ func run() error {
 		}
 	}
 	var plan measure.Plan
-	quick := flag.Bool("quick", false, "take about five minutes instead of 55: fewer samples, fewer rows")
+	quick := flag.Bool("quick", false, "take about five minutes instead of 50: fewer samples, fewer rows")
 	dir := flag.String("out", ".", "the directory for RESULTS.md, results.json and plots/")
 	again := flag.Bool("again", false, "measure nothing: write RESULTS.md and the plots from results.json")
 	keep := flag.Bool("keep", false, "keep what this run does not measure from results.json")

@@ -276,22 +276,22 @@ func TestResignAsksTheLeaderToHandOver(t *testing.T) {
 	invoke(t, at(dsn), "resign", name(t), "--to", strings.Repeat("x", 64)).want(t, exit.Usage, "63 bytes")
 	first := run(t, name(t), "--candidate", "first", "--", "sh", "-c", "echo ready; exec sleep 1000")
 	first.says(t, "ready")
-	second := run(t, name(t), "--candidate", "second", "--lease", "30s", "--", "sh", "-c", "trap '' TERM; echo ready; sleep 1000")
-	eventually(t, "the second follows", func() bool { return strings.Contains(invoke(t, at(dsn), "status", name(t)).out, "second") })
-	invoke(t, at(dsn), "resign", name(t), "--to", "second", "--driver", "pq").want(t, exit.OK, "second leads")
+	second := run(t, name(t), "--candidate", "asked", "--lease", "30s", "--", "sh", "-c", "trap '' TERM; echo ready; sleep 1000")
+	eventually(t, "the second follows", func() bool { return strings.Contains(invoke(t, at(dsn), "status", name(t)).out, "asked") })
+	invoke(t, at(dsn), "resign", name(t), "--to", "asked", "--driver", "pq").want(t, exit.OK, "asked leads")
 	second.says(t, "ready")
 	first.ends(t, exit.Lost)
 	invoke(t, at(dsn), "status", name(t)).want(t, exit.OK, "30s")
 	invoke(t, at(dsn), "status", name(t), "--json").want(t, exit.OK, `"lease_ms": 30000`, `"scope": "session"`, `"elected_at": "`)
 	second.signal(t, syscall.SIGSTOP)
 	invoke(t, at(dsn), "resign", name(t), "--to", "nobody", "--wait", "2s").want(t, exit.Negative, `it may wait for "nobody", or first for others, for up to one lease each, `)
-	invoke(t, at(dsn), "resign", name(t), "--wait", "2s").want(t, exit.Negative, `candidate "second", backend `, "pgelector evict")
+	invoke(t, at(dsn), "resign", name(t), "--wait", "2s").want(t, exit.Negative, `candidate "asked", backend `, "pgelector evict")
 	asker := launch(t, at(dsn), "resign", name(t))
 	conn := connection(t, dsn)
 	rings := func(want bool) {
 		eventually(t, "the request begins, and dies with its maker", func() (rung bool) {
 			check(t, conn.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks AS bell JOIN pg_stat_activity AS a ON a.pid = bell.objid::int
-				WHERE bell.classid = 983268819 AND bell.mode = 'ShareLock' AND a.application_name = 'second')`).Scan(&rung))
+				WHERE bell.classid = 983268819 AND bell.mode = 'ShareLock' AND a.application_name = 'asked')`).Scan(&rung))
 			return rung == want
 		})
 	}
@@ -303,11 +303,11 @@ func TestResignAsksTheLeaderToHandOver(t *testing.T) {
 	eventually(t, "some heartbeats follow", func() bool {
 		var began time.Time
 		check(t, conn.QueryRow(t.Context(), `SELECT a.query_start FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid)
-			WHERE l.mode = 'ExclusiveLock' AND l.objsubid = 1 AND a.application_name = 'second'`).Scan(&began))
+			WHERE l.mode = 'ExclusiveLock' AND l.objsubid = 1 AND a.application_name = 'asked'`).Scan(&began))
 		beats[began] = true
 		return len(beats) > 5
 	})
-	invoke(t, at(dsn), "status", name(t)).want(t, exit.OK, "second", "leads")
+	invoke(t, at(dsn), "status", name(t)).want(t, exit.OK, "asked", "leads")
 }
 
 func TestResignLeavesTheLeaderInOfficeIfTheSuccessorDoesNotCome(t *testing.T) {
