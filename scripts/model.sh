@@ -27,7 +27,7 @@ check() {
   rm -f ./*.trail
   spin "$@" -a "$model" >spin.log || { cat spin.log >&2; exit 1; }
   cc -w -O2 -DSAFETY -DNOREDUCE -o pan pan.c
-  ./pan -m100000 >pan.log 2>&1 || true
+  ./pan -m100000 -w27 >pan.log 2>&1 || true
   grep -q 'max search depth too small\|out of memory' pan.log && { cat pan.log >&2; exit 1; }
   grep -q 'errors: [0-9]' pan.log || { cat pan.log >&2; exit 1; }
 }
