@@ -193,12 +193,16 @@ func errorsIn(log string) (found []string) {
 	return found
 }
 
-// cutShort matches what the server logs of a statement that the end of a candidate cancels. Behind a
-// pooler the cancel request may come when the backend has gone.
+// cutShort matches what the server behind a pooler logs of a statement that the end of a candidate
+// cancels. The cancel request may come when the backend has gone.
 var cutShort = regexp.MustCompile(`(?m)^.* (ERROR:  canceling statement due to user request\n.* STATEMENT:  .*\n(\t.*\n)*|LOG:  PID \d+ in cancel request did not match any process\n)`)
 
-// withoutCuts returns a server's log without the statements that the end of a candidate cut short, but for waits.
+// withoutCuts returns the log of a server behind a pooler without the statements that the end of a
+// candidate cut short, but for waits. It returns that of another server as it is.
 func withoutCuts(log string) string {
+	if !throughPooler {
+		return log
+	}
 	return cutShort.ReplaceAllStringFunc(log, func(entry string) string {
 		if strings.Contains(entry, "-- name: WaitLock ") {
 			return entry

@@ -107,8 +107,8 @@ func transferred(t *testing.T, term *elector.Term, successor *candidate, others 
 	err = term.TransferTo(soon(t), successor.CandidateID())
 	for ; (throughPooler || !late) && errors.Is(err, elector.ErrNoSuccessor); late = true {
 		err = nil
-		if now := leading(t, append(others, successor)); !successor.IsLeader() {
-			err = now.TransferTo(soon(t), successor.CandidateID())
+		if current := leading(t, append(others, successor)); !successor.IsLeader() { // it may have begun to lead meanwhile
+			err = current.TransferTo(soon(t), successor.CandidateID())
 		}
 	}
 	return late, err

@@ -22,7 +22,8 @@ temp=$(mktemp -d)
 trap 'rm -rf "$temp"' EXIT
 cd "$temp"
 
-# check [-DVARIANT]: runs the checker and prints its output.
+# check [-DVARIANT]: runs the checker and prints its output. Its hash table has 2^27 slots, more than
+# there are states, so that few share one.
 check() {
   rm -f ./*.trail
   spin "$@" -a "$model" >spin.log || { cat spin.log >&2; exit 1; }

@@ -75,7 +75,7 @@ var steps = []step{
 		repeat: "make proof STEPS=upgrade", minutes: 2,
 		patterns: []string{`(?P<count_times>--- PASS: TestAFleetIsUpgradedProcessByProcess )`}, says: "{times} times: no failure",
 		of: regexp.MustCompile(clusters + `|^(cmd|e2e/upgrade)/`)},
-	{name: "matrix", what: "**Real servers**: every test over lib/pq, pgx and both mixed, with the race detector, on the oldest and the newest PostgreSQL, and there in both scopes",
+	{name: "matrix", what: "**Real servers**: every test over lib/pq, pgx and both mixed, with the race detector, on the oldest PostgreSQL, and in both scopes on the newest",
 		command: "make matrix MAJORS=14 SCOPE=session && make matrix MAJORS=18", short: "make matrix MAJORS=18 RUN='^TestInTxCommitsInsideTheTerm$'", minutes: 23,
 		patterns: []string{`== postgres \(PostgreSQL\) (?P<list_versions>[\d.]+)`, `in transaction scope`}, says: "{versions}: no failure",
 		of: everyTest},
