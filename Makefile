@@ -81,8 +81,8 @@ fuzz: ## Fuzz the parsers: make fuzz TIME=5m RUN=Token
 bug: ## Show a fixed bug on the commit before its fix: make bug NAME=late-answer (or all)
 	@scripts/bug.sh $(NAME)
 
-bench: ## Compare with other systems, 50 minutes: writes bench/RESULTS.md
-	go -C bench run .
+bench: ## Compare with other systems, 50 minutes: writes bench/RESULTS.md, and keeps its counts of mistakes
+	go -C bench run . -keep
 
 bench-quick: ## Compare in 5 minutes, with few samples
 	go -C bench run . -quick

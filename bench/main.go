@@ -17,6 +17,7 @@ import (
 	"github.com/pgelector/pgelector/bench/internal/member"
 	"github.com/pgelector/pgelector/bench/internal/report"
 	"github.com/pgelector/pgelector/bench/internal/servers"
+	"github.com/pgelector/pgelector/bench/internal/systems"
 )
 
 func main() {
@@ -59,7 +60,7 @@ func run() error {
 	if *keep {
 		before, failed := report.Read(*dir)
 		if err = errors.Join(err, failed); failed == nil {
-			results.Keep(before)
+			results.Keep(before, systems.Names())
 		}
 	}
 	return errors.Join(err, report.Write(*dir, results))

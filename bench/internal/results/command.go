@@ -16,7 +16,7 @@ func Command(args []string) string {
 		}
 	}
 	switch flags := strings.Join(kept, " "); flags {
-	case "":
+	case "", "-keep":
 		return "make bench"
 	case "-quick":
 		return "make bench-quick"

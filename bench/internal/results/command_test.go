@@ -5,7 +5,7 @@ import "testing"
 // A reader can repeat the command: it has no directory of the machine that measured.
 func TestTheCommandHasOnlyFlagsThatChangeTheFigures(t *testing.T) {
 	for want, all := range map[string][][]string{
-		"make bench":                    {{}, {"-out", "/tmp/results"}, {"--out=/tmp/results"}},
+		"make bench":                    {{}, {"-keep"}, {"-out", "/tmp/results"}, {"--out=/tmp/results"}},
 		"make bench-quick":              {{"-quick"}, {"-out=/tmp/results", "-quick"}},
 		"go run . -only river -parts x": {{"-only", "river", "-out", "/tmp/results", "-parts", "x"}},
 	} {

@@ -57,8 +57,9 @@ func separator(i int, first string) string {
 	return ",\n"
 }
 
-// Keep adds what an earlier run has measured and r has not, of the systems of today.
-func (r *Results) Keep(before *Results) {
+// Keep adds what an earlier run has measured and r has not, of the systems that are named, in their order.
+func (r *Results) Keep(before *Results, systems []string) {
+	r.Systems = described(systems, append(slices.Clone(r.Systems), before.Systems...))
 	known := func(system string) bool {
 		return slices.ContainsFunc(r.Systems, func(s System) bool { return s.Name == system })
 	}
@@ -71,7 +72,7 @@ func (r *Results) Keep(before *Results) {
 	keep("failovers", add(&r.Failovers, before.Failovers, func(f Failover) [2]string { return [2]string{f.System, f.Fault} },
 		func(f Failover) bool { return known(f.System) }))
 	keep("costs at rest", add(&r.Rest, before.Rest, func(c Rest) string { return c.System }, func(c Rest) bool { return known(c.System) }))
-	keep("growth", add(&r.Growth, before.Growth, func(Growth) string { return "" }, func(g Growth) bool { return known(g.System) }))
+	keep("growth", add(&r.Growth, before.Growth, func(g Growth) string { return g.System }, func(g Growth) bool { return known(g.System) }))
 	keep("shards", add(&r.Shards, before.Shards, func(Shards) string { return "" }, func(Shards) bool { return true }))
 	keep("calls", add(&r.InProcess, before.InProcess, func(InProcess) string { return "" }, func(InProcess) bool { return true }))
 	keep("mistakes", add(&r.Mistakes, before.Mistakes, func(m Mistakes) [2]string { return [2]string{m.System, m.Strain} },
@@ -79,6 +80,16 @@ func (r *Results) Keep(before *Results) {
 	if what != nil {
 		r.Kept = append(before.Kept, Kept{strings.Join(what, ", "), before.Command, before.Date})
 	}
+}
+
+// described returns the first description of each system that is named and has one.
+func described(systems []string, all []System) (d []System) {
+	for _, name := range systems {
+		if i := slices.IndexFunc(all, func(s System) bool { return s.Name == name }); i >= 0 {
+			d = append(d, all[i])
+		}
+	}
+	return d
 }
 
 // add adds those of an earlier run whose key no new one has, and returns how many these are.

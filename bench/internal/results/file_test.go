@@ -34,22 +34,34 @@ func TestAFileHasOneLineForEachSample(t *testing.T) {
 }
 
 func TestARunKeepsWhatItHasNotMeasured(t *testing.T) {
-	before := &Results{Command: "make bench", Failovers: []Failover{sample("one", "kill", 1), sample("one", "freeze", 2), sample("gone", "kill", 3)},
-		Rest: []Rest{{System: "one"}, {System: "two"}}, Shards: []Shards{{Shards: 7}}}
-	r := &Results{Systems: []System{{Name: "one"}, {Name: "two"}}, Failovers: []Failover{sample("one", "kill", 4)}, Rest: []Rest{{System: "one", RSS: 8}}}
-	r.Keep(before)
+	today := []string{"one", "two", "new"}
+	before := &Results{Command: "make bench", Systems: []System{{Name: "gone"}, {Name: "two"}, {Name: "one", Settings: "old"}},
+		Failovers: []Failover{sample("one", "kill", 1), sample("one", "freeze", 2), sample("gone", "kill", 3)},
+		Rest:      []Rest{{System: "one"}, {System: "two"}}, Shards: []Shards{{Shards: 7}},
+		Growth:   []Growth{{System: "one", Elections: 1}, {System: "two", Elections: 1}, {System: "two", Elections: 100}},
+		Mistakes: []Mistakes{{System: "two", Strain: "quota"}, {System: "gone", Strain: "quota"}}}
+	// It measured one system alone.
+	r := &Results{Systems: []System{{Name: "one"}}, Failovers: []Failover{sample("one", "kill", 4)}, Rest: []Rest{{System: "one", RSS: 8}},
+		Growth: []Growth{{System: "one", Elections: 5}}}
+	r.Keep(before, today)
+	if len(r.Systems) != 2 || r.Systems[0].Name != "one" || r.Systems[0].Settings != "" || r.Systems[1].Name != "two" {
+		t.Errorf("systems: %+v", r.Systems)
+	}
 	if len(r.Failovers) != 2 || *r.Failovers[0].Gap != 4 || r.Failovers[1].Fault != "freeze" {
 		t.Errorf("failovers: %+v", r.Failovers)
 	}
 	if len(r.Rest) != 2 || r.Rest[0].RSS != 8 || r.Rest[1].System != "two" || len(r.Shards) != 1 {
 		t.Errorf("rest: %+v, shards: %+v", r.Rest, r.Shards)
 	}
-	want := []Kept{{"failovers, costs at rest, shards", "make bench", time.Time{}}}
+	if len(r.Growth) != 3 || r.Growth[0].Elections != 5 || r.Growth[1].System != "two" || len(r.Mistakes) != 1 {
+		t.Errorf("growth: %+v, mistakes: %+v", r.Growth, r.Mistakes)
+	}
+	want := []Kept{{"failovers, costs at rest, growth, shards, mistakes", "make bench", time.Time{}}}
 	if !reflect.DeepEqual(r.Kept, want) {
 		t.Errorf("kept: %+v", r.Kept)
 	}
 	all := &Results{Systems: r.Systems}
-	all.Keep(&Results{})
+	all.Keep(&Results{}, today)
 	if all.Kept != nil {
 		t.Errorf("of nothing it keeps %+v", all.Kept)
 	}

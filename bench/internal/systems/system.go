@@ -77,6 +77,14 @@ func Find(name string) (System, bool) {
 	return System{}, false
 }
 
+// Names returns the names of All, in their order.
+func Names() (names []string) {
+	for _, s := range All() {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
 // The names that goals and plans refer to.
 const (
 	RawPgx     = "raw lock, pgx"
