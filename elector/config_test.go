@@ -264,11 +264,11 @@ func TestOnlyThePartsThatAnOptionTurnsOnAreMade(t *testing.T) {
 		}
 		return names
 	}
-	always := []string{"*preflight.Part", "*promotion.Part", "*validate.Part", "*inbox.Part"}
+	always := []string{"*preflight.Part", "listen.Part", "*promotion.Part", "*validate.Part", "*inbox.Part"}
 	if got := parts(); !slices.Equal(got, always) {
 		t.Errorf("by default %v, want %v", got, always)
 	}
-	if got := parts(WithSynchronousStandby(time.Minute)); !slices.Equal(got, []string{always[0], always[1], always[2], "*syncrep.Part", always[3]}) {
+	if got := parts(WithSynchronousStandby(time.Minute)); !slices.Equal(got, slices.Insert(slices.Clone(always), 4, "*syncrep.Part")) {
 		t.Errorf("with synchronous standbys %v", got)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/inbox"
 	"github.com/pgelector/pgelector/internal/lease"
+	"github.com/pgelector/pgelector/internal/listen"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/preflight"
@@ -650,7 +651,7 @@ func (c *config) sessions(pool *sql.DB, beat func(session.Beat), hear func([]inb
 	if c.shared || c.synchronous {
 		scope = session.SessionScope
 	}
-	parts := append([]session.Part{&preflight.Part{}}, more...)
+	parts := append([]session.Part{&preflight.Part{}, listen.Part{}}, more...)
 	if c.synchronous {
 		parts = append(parts, syncrep.New(c.longestLease))
 	}

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 # What each package of the core may import from this module.
 spine='internal/lock internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'
 asks='internal/pooled internal/pair internal/queue internal/holder' # what the parts share
-parts="$asks internal/transaction internal/preflight internal/promotion internal/syncrep internal/inbox internal/deputy internal/handover internal/shared internal/fenced internal/wakeup internal/validate"
+parts="$asks internal/transaction internal/preflight internal/promotion internal/syncrep internal/inbox internal/deputy internal/handover internal/shared internal/fenced internal/wakeup internal/validate internal/listen"
 declare -A may=(
   [internal/pgerr]='' [internal/backoff]='' [internal/lockkey]='' [internal/gate]='' [internal/turn]=''
   [internal/lease]='internal/pgerr'
@@ -17,11 +17,11 @@ declare -A may=(
   [internal/session]='db internal/gate internal/pin internal/lease internal/pgerr internal/backoff'
   [internal/lock]='db internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'
   [internal/transaction]="db internal/turn internal/pooled internal/pin $spine"
-  [internal/preflight]="db internal/turn internal/pooled internal/pair internal/transaction $spine"
+  [internal/preflight]="db internal/listen internal/turn internal/pooled internal/pair internal/transaction $spine"
   [internal/promotion]="db internal/pooled $spine" [internal/syncrep]="db internal/pair $spine" [internal/inbox]="db internal/pooled $spine"
   [internal/deputy]="db $asks $spine" [internal/handover]="db $asks $spine" [internal/shared]="db $asks internal/gate internal/fenced $spine"
   [internal/fenced]="db internal/pin internal/pooled internal/pair $spine"
-  [internal/wakeup]="db internal/pooled $spine" [internal/validate]="db $spine"
+  [internal/wakeup]="db internal/pooled $spine" [internal/validate]="db $spine" [internal/listen]="internal/pin $spine"
   [elector]="hooks internal/gate $spine $parts"
 )
 pure=("${!may[@]}" health hooks hooks/hookstest hooks/metrics db roster dashboard electortest shard)
@@ -74,8 +74,8 @@ for below in "${modules[@]}"; do
 done
 only ' \./internal/(pin|lock|session)$' <<<"$code" | not '^\./(elector|internal/\S+) ' |
   rule "only elector and internal/ import internal/lock and internal/session" || broken=1
-only ' \./internal/pin$' <<<"$code" | not '^\./internal/(session|transaction|pooled|fenced) ' |
-  rule "only internal/session, transaction, pooled and fenced import internal/pin" || broken=1
+only ' \./internal/pin$' <<<"$code" | not '^\./internal/(session|transaction|pooled|fenced|listen) ' |
+  rule "only internal/session, transaction, pooled, fenced and listen import internal/pin" || broken=1
 only ' \./elector( |$)' <<<"$imports" | not "^$above " |
   rule "only the packages above elector import it (the list of them is in scripts/imports.sh)" || broken=1
 
@@ -85,7 +85,7 @@ sql_conn() {
   for file in $(go list -f '{{$p := .ImportPath}}{{range .GoFiles}}{{$p}}/{{.}} {{end}}' ./elector ./internal/...); do
     file=${file#"$module/"}
     [[ $file != internal/pin/* && $file != internal/fenced/tx.go ]] || continue
-    sed 's|//.*||' "$file" | grep -nE '\bsql\.Conn\b|\.Conn\(' | sed "s|^|$file:|" || true
+    sed 's|//.*||' "$file" | grep -nE '\bsql\.Conn\b|\.Conn\([^)]' | sed "s|^|$file:|" || true
   done
 }
 sql_conn | rule "only internal/pin, and tx.go of internal/fenced, use a sql.Conn" || broken=1

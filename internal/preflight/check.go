@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/internal/lease"
+	"github.com/pgelector/pgelector/internal/listen"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/session"
 	"github.com/pgelector/pgelector/internal/transaction"
@@ -37,7 +38,7 @@ func (p *Part) Check(ctx context.Context, from *session.Source) error {
 		pins int
 	}{from.Scope, from.Lease, from.Pins}, func() (found session.Finding, whole bool, err error) {
 		if err = p.checkScope(ctx, from); err == nil {
-			found.Deaf, err = from.TryListening(ctx)
+			found.Deaf, err = listen.Try(ctx, from)
 		}
 		found.InTransaction = from.InTransaction()
 		return found, from.HasAllSettings(), err

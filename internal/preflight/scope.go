@@ -71,7 +71,7 @@ func (p *Part) checkTransactions(ctx context.Context, from *session.Source) (nam
 
 // pingOutside sends a statement that no driver prepares, outside a transaction.
 func pingOutside(ctx context.Context, s *session.Session) error {
-	if err := s.PingDriver(ctx); err != nil {
+	if err := session.PingDriver(ctx, s); err != nil {
 		return fmt.Errorf("elector: ask outside a transaction: "+transaction.NoAnswer+": %w", pgerr.Explain(err))
 	}
 	return nil

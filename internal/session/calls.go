@@ -14,20 +14,14 @@ import (
 // its validity runs out. Then the call goes on: cancelling it would cost the session, because both
 // drivers close a connection whose context ends. An answer proves that the session lives.
 func (s *Session) Call(ctx context.Context, call pin.Call, late func()) (answered bool, err error) {
-	return s.call(ctx, true, func(ctx context.Context, q *db.Queries) error {
-		err := call(ctx, q)
-		if err == nil {
-			err = s.owner.After(ctx)
-		}
-		return err
-	}, late)
+	return s.call(ctx, true, s.owner.After, call, late)
 }
 
 // Simple makes calls of a statement without arguments and rows, which drivers send by the simple
 // protocol.
 func (s *Session) Simple() Caller {
 	return CallerFunc(func(ctx context.Context, call pin.Call, late func()) (bool, error) {
-		return s.call(ctx, true, call, late)
+		return s.call(ctx, true, nil, call, late)
 	})
 }
 
@@ -35,7 +29,7 @@ func (s *Session) Simple() Caller {
 // long does: no heartbeat could be sent meanwhile.
 func Quiet(s *Session) Caller {
 	return CallerFunc(func(ctx context.Context, call pin.Call, late func()) (bool, error) {
-		return s.call(ctx, false, func(ctx context.Context, q *db.Queries) error {
+		return s.call(ctx, false, nil, func(ctx context.Context, q *db.Queries) error {
 			sent := s.Proof.Now()
 			err := call(ctx, q)
 			if err == nil && s.Proof.Now().Since(sent) > lease.ClockCheckEvery {
@@ -53,8 +47,9 @@ func (s *Session) Fresh() Caller {
 	return s
 }
 
-// call makes a call. Its success proves that the session lives if it asks the server in any case.
-func (s *Session) call(ctx context.Context, proves bool, call pin.Call, late func()) (answered bool, err error) {
+// call makes a call, and after, if that is not nil, follows one that was answered. Its success proves that
+// the session lives if it asks the server in any case.
+func (s *Session) call(ctx context.Context, proves bool, after func(context.Context) error, call pin.Call, late func()) (answered bool, err error) {
 	either, stop := backoff.Either(ctx, s.life.ctx)
 	defer stop()
 	waiting, cancel := s.Proof.While(either, s.Timeout())
@@ -65,7 +60,11 @@ func (s *Session) call(ctx context.Context, proves bool, call pin.Call, late fun
 	var sent lease.Instant
 	return s.pin.Call(waiting, func(ctx context.Context, q *db.Queries) error {
 		sent = s.Proof.Now()
-		return call(ctx, q)
+		err := call(ctx, q)
+		if err == nil && after != nil {
+			err = after(ctx)
+		}
+		return err
 	}, func(err error) error {
 		switch {
 		case err == nil:

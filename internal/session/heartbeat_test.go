@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/drivertest"
 	"github.com/pgelector/pgelector/internal/pgerr"
-	"github.com/pgelector/pgelector/internal/pin"
 )
 
 // keeping runs a test with a session that is kept alive, whose heartbeats answer is asked for.
@@ -223,37 +221,4 @@ func TestACopyOfASourceUsesTheScopeThatWasFound(t *testing.T) {
 		}
 		_ = from.Pool().Close()
 	}
-}
-
-// A stuckConn cannot be waited on: the wait does not end before the connection is closed.
-type stuckConn struct{ closed chan struct{} }
-
-func (c *stuckConn) Prepare(string) (driver.Stmt, error)          { return nil, errors.ErrUnsupported }
-func (c *stuckConn) Begin() (driver.Tx, error)                    { return nil, errors.ErrUnsupported }
-func (c *stuckConn) Connect(context.Context) (driver.Conn, error) { return c, nil }
-func (c *stuckConn) Driver() driver.Driver                        { return nil }
-
-func (c *stuckConn) Close() error {
-	select {
-	case <-c.closed:
-	default:
-		close(c.closed)
-	}
-	return nil
-}
-
-func (c *stuckConn) WaitForEnd(context.Context) error {
-	<-c.closed
-	return driver.ErrBadConn
-}
-
-func TestAConnectionThatIsLostInATrialShowsThatTheDriverIsDeaf(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		pool := sql.OpenDB(&stuckConn{make(chan struct{})})
-		defer pool.Close()
-		from := NewSource(pool, Config{Lease: leaseOf(time.Minute, time.Second, 0), Report: func(context.Context, Task, error) {}})
-		if deaf, err := from.TryListening(t.Context()); !errors.Is(deaf, pin.ErrDeaf) || err != nil {
-			t.Errorf("deaf: %v, %v", deaf, err)
-		}
-	})
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
-// errUnchecked is returned for a driver before the first check of its server.
-var errUnchecked = errors.New("elector: the server has not been checked yet")
+// ErrUnchecked is why a session is not listened on before the first check of its server.
+var ErrUnchecked = errors.New("elector: the server has not been checked yet")
 
 // ListensForLoss returns nil if the connections of sessions are waited on between two
 // statements, so that their loss is known at once. Otherwise it says why they cannot be: then
@@ -21,48 +21,23 @@ func (from *Source) ListensForLoss() error {
 	if why := from.deaf.Load(); why != nil {
 		return *why
 	}
-	return errUnchecked
+	return ErrUnchecked
 }
 
-// TryListening finds out whether connections can be waited on, on one that holds nothing. deaf
-// says why they cannot be.
-func (from *Source) TryListening(ctx context.Context) (deaf, err error) {
-	if why := from.deaf.Load(); why != nil {
-		return *why, nil
-	}
-	err = from.LendIn(ctx, false, func(s *Session) (err error) {
-		deaf, err = s.pin.TryListening(ctx)
-		return err
-	})
-	if deaf != nil { // whatever became of that connection
-		err = nil
-	}
-	return deaf, err
-}
-
-// listen has the end of the session's connection noticed at once, if it can be waited on. One
-// loss has the other sessions of the pool ask at once.
-func (from *Source) listen(s *Session) {
-	if from.ListensForLoss() != nil {
-		return
-	}
-	go s.pin.Listen(s.life.ctx, func(err error) {
-		s.life.cancel(s.causeOf(err))
-		Suspect(from.pool)
-	})
-}
+// Broke ends the session because of an error of its connection.
+func (s *Session) Broke(err error) { s.life.cancel(s.causeOf(err)) }
 
 // lookForLoss sends an empty statement: so a session that the server has ended ends before the
 // next heartbeat.
 func (s *Session) lookForLoss() {
 	if _, err := Quiet(s).Call(s.life.ctx, func(ctx context.Context, _ *db.Queries) error { return s.pin.Ping(ctx) }, nil); err != nil {
-		s.life.cancel(s.causeOf(err))
+		s.Broke(err)
 	}
 }
 
 // PingDriver sends a statement that no driver prepares.
-func (s *Session) PingDriver(ctx context.Context) error {
-	_, err := s.call(ctx, true, func(ctx context.Context, _ *db.Queries) error { return s.pin.Ping(ctx) }, nil)
+func PingDriver(ctx context.Context, s *Session) error {
+	_, err := s.Simple().Call(ctx, func(ctx context.Context, _ *db.Queries) error { return s.pin.Ping(ctx) }, nil)
 	return err
 }
 

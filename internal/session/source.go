@@ -161,18 +161,6 @@ func (from *Source) Retry(ctx context.Context, try func() error) error {
 	}
 }
 
-// Idle counts the connections that a pool had idle, of which each may be of no use.
-type Idle struct{ left int }
-
-// NextIdle counts the idle connections of the pool.
-func NextIdle(pool *sql.DB) *Idle { return &Idle{pool.Stats().Idle} }
-
-// More reports whether to try again, with the next connection of the pool: once for each that was idle.
-func (i *Idle) More() bool {
-	i.left--
-	return i.left >= 0
-}
-
 // Start begins the life of a session that holds a lock, or will ask for some. It is kept
 // alive until it ends or is closed.
 func (from *Source) Start(s *Session) {
@@ -182,7 +170,9 @@ func (from *Source) Start(s *Session) {
 		s.life.helpers.Go(run)
 	}
 	leave, own, parts := live.join(from.pool, s), from.Copy(), from.Parts
-	from.listen(s)
+	for _, part := range parts {
+		part.Started(from, s)
+	}
 	go func() {
 		defer leave()
 		s.keep(func(b Beat) error {
@@ -231,6 +221,9 @@ type Part interface {
 	// begin? What is to go on beside the session is given to Along.
 	Enter(ctx context.Context, from *Source, s *Session, g Grant) error
 
+	// Started is called when the source begins to keep a session alive.
+	Started(from *Source, s *Session)
+
 	// Beat is called after each answered heartbeat, on the session's goroutine. An error ends the
 	// session.
 	Beat(s *Session, b Beat) error
@@ -243,6 +236,7 @@ func (NoPart) Check(context.Context, *Source) error                  { return ni
 func (NoPart) Lent(context.Context, *Source, *Session) error         { return nil }
 func (NoPart) Kept(context.Context, *Source, *Session) error         { return nil }
 func (NoPart) Enter(context.Context, *Source, *Session, Grant) error { return nil }
+func (NoPart) Started(*Source, *Session)                             {}
 func (NoPart) Beat(*Session, Beat) error                             { return nil }
 
 // A Grant is a lock that the server has granted.

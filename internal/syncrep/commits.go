@@ -41,7 +41,7 @@ func (p *Part) Enter(ctx context.Context, from *session.Source, s *session.Sessi
 		err = p.mayLeadOn(c.on)
 	}
 	if err == nil { // nobody has asked the session meanwhile: it may have ended
-		if err = s.PingDriver(ctx); err != nil {
+		if err = session.PingDriver(ctx, s); err != nil {
 			err = fmt.Errorf("elector: ask the session after its first commit: %w", pgerr.Explain(err))
 		}
 	}

@@ -25,7 +25,6 @@ type idler struct {
 	waiting atomic.Bool // a wait goes on
 	overlap atomic.Bool // a statement came during a wait
 	panics  bool
-	stubs   bool // a wait does not end by its context
 	closed  chan struct{}
 }
 
@@ -44,20 +43,19 @@ func (c *idler) WaitForEnd(ctx context.Context) error {
 	}
 	c.waiting.Store(true)
 	defer c.waiting.Store(false)
-	done := ctx.Done()
-	if c.stubs {
-		done = nil
-	}
 	select {
 	case err := <-c.ends:
 		return err
 	case <-c.closed:
 		return driver.ErrBadConn
-	case <-done:
+	case <-ctx.Done():
 		time.Sleep(time.Millisecond)
 		return nil
 	}
 }
+
+// wait is a pin.Wait.
+func wait(ctx context.Context, conn any) error { return conn.(*idler).WaitForEnd(ctx) }
 
 func (c *idler) statement() {
 	if c.waiting.Load() {
@@ -111,7 +109,7 @@ func listening(t *testing.T, conn driver.Conn, test func(t *testing.T, c *pin.Co
 		lost, ended := make(chan error, 1), make(chan struct{})
 		go func() {
 			defer close(ended)
-			c.Listen(ctx, func(err error) { lost <- err })
+			c.Listen(ctx, wait, func(err error) { lost <- err })
 		}()
 		synctest.Wait()
 		test(t, c, lost)
@@ -199,7 +197,7 @@ func TestDiscardBesideAnOpenTransactionEndsTheWait(t *testing.T) {
 					defer close(ended)
 					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 					defer cancel()
-					c.Listen(ctx, func(err error) { t.Errorf("lost by %v", err) })
+					c.Listen(ctx, wait, func(err error) { t.Errorf("lost by %v", err) })
 				}()
 				synctest.Wait()
 				if inTx {
@@ -231,75 +229,6 @@ func TestAPanicOfTheDriverIsALoss(t *testing.T) {
 		case <-conn.closed:
 			t.Error("database/sql closed the connection, which may hold a lock")
 		default:
-		}
-	})
-}
-
-// Wrappers, as tracing libraries have them.
-type (
-	byRaw     struct{ driver.Conn }
-	byUnwrap  struct{ driver.Conn }
-	byWrapped struct{ driver.Conn }
-	sealed    struct{ driver.Conn }
-)
-
-func (w byRaw) Raw() driver.Conn             { return w.Conn }
-func (w byUnwrap) Unwrap() driver.Conn       { return w.Conn }
-func (w byWrapped) WrappedConn() driver.Conn { return w.Conn }
-
-func TestAConnectionIsFoundBelowItsWrappers(t *testing.T) {
-	deep := driver.Conn(newIdler())
-	for range 8 {
-		deep = byRaw{deep}
-	}
-	for name, wrapped := range map[string]struct {
-		conn driver.Conn
-		deaf bool
-	}{
-		"none":         {newIdler(), false},
-		"Raw":          {byRaw{newIdler()}, false},
-		"Unwrap":       {byUnwrap{newIdler()}, false},
-		"WrappedConn":  {byWrapped{newIdler()}, false},
-		"three":        {byRaw{byUnwrap{byWrapped{newIdler()}}}, false},
-		"too many":     {deep, true},
-		"sealed":       {sealed{newIdler()}, true},
-		"another type": {&lendingConn{}, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				db := sql.OpenDB(pool{wrapped.conn})
-				defer db.Close()
-				c, _, err := pin.Take(t.Context(), db, time.Minute)
-				if err != nil {
-					t.Fatal(err)
-				}
-				deaf, err := c.TryListening(t.Context())
-				if err != nil || errors.Is(deaf, pin.ErrDeaf) != wrapped.deaf {
-					t.Errorf("deaf: %v, %v", deaf, err)
-				}
-				c.GiveBack()
-			})
-		})
-	}
-}
-
-// The trial closes the connection below the driver: otherwise it could not be discarded.
-func TestAConnectionWhoseWaitDoesNotEndIsFoundInATrialAndDiscarded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		conn := newIdler()
-		conn.stubs = true
-		db := sql.OpenDB(pool{conn})
-		defer db.Close()
-		c, _, err := pin.Take(t.Context(), db, time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
-		deaf, err := c.TryListening(t.Context())
-		if !errors.Is(deaf, pin.ErrDeaf) || err == nil {
-			t.Errorf("deaf: %v, %v", deaf, err)
-		}
-		if !c.Discard(false, true) {
-			t.Error("the connection was not closed")
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package pin
+package listen
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/pin"
 )
 
 // A talk is pgx's connection to a server that speaks when the test says.
@@ -101,13 +102,13 @@ func (k *talk) serve(wire net.Conn) {
 }
 
 // talking runs a test in virtual time with a connection of pgx.
-func talking(t *testing.T, k *talk, test func(t *testing.T, c *Conn)) {
+func talking(t *testing.T, k *talk, test func(t *testing.T, c *pin.Conn)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		k.says = make(chan pgproto3.BackendMessage)
 		pool := k.pgxPool(t)
 		defer pool.Close()
-		c, _, err := Take(t.Context(), pool, time.Minute)
+		c, _, err := pin.Take(t.Context(), pool, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +116,7 @@ func talking(t *testing.T, k *talk, test func(t *testing.T, c *Conn)) {
 	})
 }
 
-func (c *Conn) pingFor(t *testing.T) error {
+func pingFor(t *testing.T, c *pin.Conn) error {
 	t.Helper()
 	_, err := c.Call(t.Context(), func(ctx context.Context, _ *db.Queries) error { return c.Ping(ctx) }, func(err error) error { return err }, nil)
 	return err
@@ -123,12 +124,12 @@ func (c *Conn) pingFor(t *testing.T) error {
 
 func TestAConnectionOfPgxIsWaitedOnAndUsedAfterwards(t *testing.T) {
 	k := &talk{}
-	talking(t, k, func(t *testing.T, c *Conn) {
+	talking(t, k, func(t *testing.T, c *pin.Conn) {
 		for range 2 {
-			if deaf, err := c.TryListening(t.Context()); deaf != nil || err != nil {
+			if deaf, err := try(t.Context(), c); deaf != nil || err != nil {
 				t.Fatalf("deaf: %v, %v", deaf, err)
 			}
-			if err := c.pingFor(t); err != nil {
+			if err := pingFor(t, c); err != nil {
 				t.Errorf("after a trial: %v", err)
 			}
 		}
@@ -136,7 +137,7 @@ func TestAConnectionOfPgxIsWaitedOnAndUsedAfterwards(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			c.Listen(ctx, func(err error) { t.Errorf("lost: %v", err) })
+			c.Listen(ctx, wait, func(err error) { t.Errorf("lost: %v", err) })
 		}()
 		synctest.Wait()
 		for range 3 {
@@ -145,14 +146,14 @@ func TestAConnectionOfPgxIsWaitedOnAndUsedAfterwards(t *testing.T) {
 			if !c.IsBusy() {
 				t.Fatal("a notification ends the wait")
 			}
-			if err := c.pingFor(t); err != nil {
+			if err := pingFor(t, c); err != nil {
 				t.Error(err)
 			}
 			synctest.Wait()
 		}
 		cancel()
 		<-ended
-		if err := c.pingFor(t); err != nil || k.asked.Load() != 6 {
+		if err := pingFor(t, c); err != nil || k.asked.Load() != 6 {
 			t.Errorf("%d statements were sent: %v", k.asked.Load(), err)
 		}
 		c.GiveBack()
@@ -166,9 +167,9 @@ func TestWhatTheServerSaysAtTheEndOfAnIdleConnectionOfPgxIsReadAtOnce(t *testing
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := &talk{}
-			talking(t, k, func(t *testing.T, c *Conn) {
+			talking(t, k, func(t *testing.T, c *pin.Conn) {
 				lost := make(chan error, 1)
-				go c.Listen(t.Context(), func(err error) { lost <- err })
+				go c.Listen(t.Context(), wait, func(err error) { lost <- err })
 				synctest.Wait()
 				k.says <- last
 				synctest.Wait()
@@ -231,10 +232,10 @@ func TestAConnectionOfPgxWithoutDeadlinesThatCanBeSetIsNotWaitedOn(t *testing.T)
 	} {
 		t.Run(name, func(t *testing.T) {
 			now.Store(false)
-			talking(t, &talk{wrapping: wrapping}, func(t *testing.T, c *Conn) {
+			talking(t, &talk{wrapping: wrapping}, func(t *testing.T, c *pin.Conn) {
 				now.Store(true)
-				deaf, err := c.TryListening(t.Context())
-				if want := name != "it has what it needs"; err != nil || errors.Is(deaf, ErrDeaf) != want || errors.Is(deaf, errTooSoon) != want {
+				deaf, err := try(t.Context(), c)
+				if want := name != "it has what it needs"; err != nil || errors.Is(deaf, pin.ErrDeaf) != want || errors.Is(deaf, errTooSoon) != want {
 					t.Errorf("deaf: %v, %v", deaf, err)
 				}
 				c.Discard(true, true)
@@ -257,9 +258,9 @@ func TestOnlyAWholeConnectionOfPgxIsTakenForOne(t *testing.T) {
 func TestAConnectionOfPgxThatBreaksInATrialIsNotSaidToBeDeaf(t *testing.T) {
 	var now atomic.Bool
 	reset := &net.OpError{Op: "read", Err: errors.New("connection reset")}
-	talking(t, &talk{wrapping: func(c net.Conn) net.Conn { return hastyConn{c, &now, reset} }}, func(t *testing.T, c *Conn) {
+	talking(t, &talk{wrapping: func(c net.Conn) net.Conn { return hastyConn{c, &now, reset} }}, func(t *testing.T, c *pin.Conn) {
 		now.Store(true)
-		if deaf, err := c.TryListening(t.Context()); deaf != nil || !errors.Is(err, reset) {
+		if deaf, err := try(t.Context(), c); deaf != nil || !errors.Is(err, reset) {
 			t.Errorf("deaf: %v, %v", deaf, err)
 		}
 		c.Discard(true, true)
@@ -313,26 +314,5 @@ func TestAConnectionOfPgxWithOtherMethodsIsNotWaitedOn(t *testing.T) {
 	}
 	if w := pgxOf(&likeStdlib[likePgx]{&likePgx{}}); w != nil {
 		t.Errorf("of another package: got %v", w)
-	}
-}
-
-// One who wants the slot later does not make the one who waits for quiet wait for ever.
-func TestItIsQuietWhenTheLastOneHasLeftTheSlot(t *testing.T) {
-	var e ear
-	first := e.interrupt()
-	_, quiet := e.begin(t.Context())
-	second := e.interrupt()
-	for _, done := range []func(){first, second} {
-		select {
-		case <-quiet:
-			t.Fatal("it is quiet while somebody wants the slot")
-		default:
-		}
-		done()
-	}
-	select {
-	case <-quiet:
-	default:
-		t.Error("it does not become quiet")
 	}
 }
