@@ -112,35 +112,6 @@ func (e *Elector) run(caller, ctx context.Context, lead func(ctx context.Context
 	}
 }
 
-// TryRun makes one attempt, as TryCampaign does, and once elected calls lead, as Run does: the
-// lock is released only after lead has returned. It does not campaign again when the term has
-// ended. If elected is true, err is what lead returned (as Run returns it), or wraps the cause
-// of ctx, or of the term if that was lost or resigned, also by lead. If it is false,
-// another leads and err is nil, or the attempt failed.
-func (e *Elector) TryRun(ctx context.Context, lead func(ctx context.Context, term *Term) error) (elected bool, err error) {
-	claimed, release, err := e.claim(ctx)
-	if err != nil {
-		return false, err
-	}
-	defer release()
-	defer e.releaseClaim()
-	if err := e.awaitFirstCheck(claimed); err != nil {
-		return false, err
-	}
-	r := e.newCampaign(false).attempt(claimed, true)
-	if r.term == nil {
-		return false, r.err
-	}
-	finished, err := e.serve(ctx, claimed, r.term, orHold(lead))
-	switch cause := context.Cause(r.term.ctx); {
-	case !finished:
-		err = fmt.Errorf("elector: run: %w", cause)
-	case ctx.Err() != nil && lost(cause):
-		err = wrap(cause, err)
-	}
-	return true, err
-}
-
 // orHold returns lead, or if it is nil one that holds the term until it ends.
 func orHold(lead func(context.Context, *Term) error) func(context.Context, *Term) error {
 	if lead != nil {
@@ -192,83 +163,6 @@ func (e *Elector) serve(caller, ctx context.Context, t *Term, lead func(ctx cont
 	}
 	return false, nil
 }
-
-// Campaign campaigns until elected and returns the term, which goes on until Resign is
-// called, it is lost, or the candidate becomes unhealthy. ctx bounds the campaign only: if it
-// ends first, the error wraps its cause. Other errors are the refusal of a server that
-// cannot keep the promise, ErrGaveUp, and ErrAlreadyRunning. If a term has expired before it
-// could be returned, because the process stood still, Campaign campaigns again.
-//
-// When the term's context is done, the caller must stop working, and then call Resign, also
-// if the term was lost: unlike Run, Campaign cannot see the work return. Until then, but no
-// longer than the drain (WithDrain), the lock is not released, and the elector cannot
-// campaign.
-func (e *Elector) Campaign(ctx context.Context) (*Term, error) {
-	for {
-		claimed, release, err := e.claim(ctx)
-		if err != nil {
-			return nil, err
-		}
-		term, err := e.newCampaign(true).run(claimed)
-		release()
-		if err != nil {
-			e.releaseClaim()
-			return nil, err
-		}
-		if term.handOut() {
-			return term, nil
-		}
-	}
-}
-
-// TryCampaign makes one attempt. If elected is true, term is as from Campaign. If another
-// leads, elected is false and err is nil. err is not nil if the attempt failed, the candidate
-// is unhealthy (ErrUnhealthy), or the term expired before TryCampaign could return it
-// (ErrNotLeader). If the leader transfers its lock to this candidate (TransferTo), the attempt
-// lasts as long as the offer stands.
-func (e *Elector) TryCampaign(ctx context.Context) (term *Term, elected bool, err error) {
-	ctx, release, err := e.claim(ctx)
-	if err != nil {
-		return nil, false, err
-	}
-	defer release()
-	if err = e.awaitFirstCheck(ctx); err == nil {
-		r := e.newCampaign(true).attempt(ctx, true)
-		term, err = r.term, r.err
-	}
-	switch {
-	case term == nil:
-		e.releaseClaim()
-		return nil, false, err
-	case !term.handOut():
-		return nil, false, fmt.Errorf("%w: the term has ended before it could begin: %w", ErrNotLeader, context.Cause(term.ctx))
-	}
-	return term, true, nil
-}
-
-// IsLeader reports whether this elector leads, by the clocks at the time of
-// the call. It costs no round trip and no allocation.
-func (e *Elector) IsLeader() bool {
-	_, leading := e.Term()
-	return leading
-}
-
-// Term returns the term that goes on, and whether there is one.
-func (e *Elector) Term() (term *Term, leading bool) {
-	if term = e.term.Load(); term == nil || !term.Valid() {
-		return nil, false
-	}
-	return term, true
-}
-
-// CandidateID is the id of this candidate.
-func (e *Elector) CandidateID() string { return e.candidateID }
-
-// Election is the name of the election.
-func (e *Elector) Election() string { return e.election }
-
-// Key is the advisory lock key of the election.
-func (e *Elector) Key() int64 { return e.key }
 
 func (e *Elector) newCampaign(byCaller bool) *campaign {
 	c := &campaign{candidate: e.candidate, began: time.Now(), onTerm: e.term.Store}

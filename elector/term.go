@@ -139,47 +139,6 @@ func (t *Term) endIfOver() error {
 	return nil
 }
 
-// Resign gives the term up: it cancels the term's context, waits until the
-// term's work (lead, functions of RunIfLeader, hooks) has returned, and only
-// then releases the lock. It is idempotent, and returns nil only if the lock is
-// known to be free. For Campaign and TryCampaign, calling Resign asserts that your
-// work has returned.
-//
-// The error wraps ErrOverrun if the work has not returned within one lease, and the cause
-// of ctx if that ends first; the term has ended all the same, and the lock is released when
-// the work returns. If the session ended before the lock could be released, the error wraps
-// ErrNotLeader and the cause; if it ended unheard meanwhile, ErrSessionLost; after a shutdown
-// with WithGracefulRelease(false), ErrNotLeader alone. A lead that wants to resign returns:
-// with its term's context, Resign returns at once with ErrResigned.
-func (t *Term) Resign(ctx context.Context) error {
-	t.end(hooks.Resigned, ErrResigned)
-	t.returned()
-	if gate.IsClosed(t.done) { // whatever ctx says
-		return t.after.released
-	}
-	overdue := time.After(t.lease.Length)
-	for {
-		select {
-		case <-t.done:
-			return t.after.released
-		case <-ctx.Done():
-			doing := "resign: the work of the term, or a hook, has not returned" + t.announcer.busy() + "; the lock is released when it does"
-			switch {
-			case gate.Await(ctx, t.done): // at the same time
-				return t.after.released
-			case lost(context.Cause(t.ctx)):
-				return t.because(ctx, doing, nil)
-			}
-			return ended(ctx, doing)
-		case <-overdue:
-			if !t.releasing.Load() { // which may take long
-				return fmt.Errorf("%w: resign waited %v, one lease, for it%s; the lock is released when it returns", ErrOverrun, t.lease.Length, t.announcer.busy())
-			}
-			overdue = time.After(t.lease.Length)
-		}
-	}
-}
-
 // end ends the term, unless it has ended, and reports whether it did.
 func (t *Term) end(reason hooks.Reason, cause error) bool { return t.endFor(nil, reason, cause) }
 

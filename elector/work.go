@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/backoff"
 )
 
 // instant is what work gets to return before it is reported, if nothing is left of the drain: in a
@@ -77,17 +76,6 @@ func (t *Term) begin() bool {
 	return true
 }
 
-// handOut reports whether Campaign or TryCampaign may return the term. If not, because the
-// process has stood still since the grant, it waits for the end of the term.
-func (t *Term) handOut() bool {
-	if t.lock.Session.EndIfExpired() == nil {
-		return true
-	}
-	t.returned()
-	<-t.done
-	return false
-}
-
 // doWork calls lead, unless the term has ended before it could begin.
 func (t *Term) doWork(lead func(ctx context.Context, term *Term) error) error {
 	if !t.begin() {
@@ -117,22 +105,4 @@ func wrap(why, err error) error {
 		return why
 	}
 	return fmt.Errorf("%w: %w", why, err)
-}
-
-// RunIfLeader calls fn if this elector leads, and reports whether it did; err
-// is what fn returned, or wraps the cause of a ctx that had ended before. fn's
-// context ends with ctx and with the term, and the lock is not released before fn
-// returns.
-func (e *Elector) RunIfLeader(ctx context.Context, fn func(context.Context) error) (ran bool, err error) {
-	if ctx.Err() != nil {
-		return false, ended(ctx, "run if leader")
-	}
-	term := e.term.Load()
-	if term == nil || !term.begin() {
-		return false, nil
-	}
-	defer term.work.Finish()
-	ctx, stop := backoff.Either(term.within(ctx), term.ctx)
-	defer stop()
-	return true, fn(ctx)
 }

@@ -88,12 +88,6 @@ func (s *Session) AuxThenVerify() Caller { return s.owner.By(AuxThenVerify) }
 // Owner is what the server keeps the session's locks for.
 func (s *Session) Owner() Owner { return s.owner }
 
-// SetOwner is for the part that lends the session.
-func (s *Session) SetOwner(o Owner) { s.owner = o }
-
-// Pin is the connection, for within a call of the session.
-func (s *Session) Pin() *pin.Conn { return s.pin }
-
 // InTransaction reports whether the session has its locks inside a transaction.
 func (s *Session) InTransaction() bool { return s.owner.Scope() == TransactionScope }
 

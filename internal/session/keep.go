@@ -168,12 +168,6 @@ func (s *Session) CheckPID(answered int32) error {
 	return nil
 }
 
-// Along has run called on a goroutine of its own, from Start to soon after the session's end.
-func (s *Session) Along(run func()) { s.life.companions = append(s.life.companions, run) }
-
-// EvictBy sets what terminates the backend if the session was moved from it.
-func (s *Session) EvictBy(evict func()) { s.evict = evict }
-
 // EndTerms ends the terms, while the session goes on until their work has returned.
 func (s *Session) EndTerms(why error) { s.life.endTerms(why) }
 

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
@@ -75,16 +74,6 @@ func (from *Source) LendIn(ctx context.Context, inside bool, fn func(*Session) e
 	return nil
 }
 
-// Describe asks the session what its server is. It returns an error if other code has left a
-// transaction open.
-func Describe(ctx context.Context, s *Session) (db.DescribeServerRow, error) {
-	row, err := Ask0(ctx, s.Fresh(), (*db.Queries).DescribeServer)
-	if err == nil {
-		err = s.CheckOutside(row.InTransaction)
-	}
-	return row, err
-}
-
 // Idle counts the connections that a pool had idle, of which each may be of no use.
 type Idle struct{ left int }
 
@@ -128,22 +117,6 @@ func checkOpen(pool *sql.DB) error {
 		return pgerr.Wrap(pgerr.ErrPoolClosed, err)
 	}
 	return nil
-}
-
-// noConnection says why the pool gave no connection, and what to do about it. full is whether others
-// used all that it may open when it was asked.
-func noConnection(ctx context.Context, late bool, pool *sql.DB, full bool, bound time.Duration, err error) error {
-	if !late {
-		return fmt.Errorf("elector: take a connection from the pool: %w", pgerr.Explain(pgerr.CauseOr(ctx, err)))
-	}
-	why := fmt.Sprintf("is the server reachable? Is connect_timeout set, and at most %v divided by the number of hosts? "+
-		"If the driver has a pool of its own below this one (a pgxpool), is its MaxConns large enough?", max(bound, connectTimeout))
-	if full {
-		why = "all were in use, or did not connect: is MaxOpenConns large enough?"
-	}
-	stats := pool.Stats()
-	return fmt.Errorf("elector: no connection from the pool within %v (%d open, %d in use, at most %d; 0 is no limit): %s %w",
-		bound, stats.OpenConnections, stats.InUse, stats.MaxOpenConnections, why, err)
 }
 
 // CheckPoolSize returns ErrPoolTooSmall unless the pool allows one more connection than a

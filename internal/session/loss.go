@@ -35,12 +35,6 @@ func (s *Session) lookForLoss() {
 	}
 }
 
-// PingDriver sends a statement that no driver prepares.
-func PingDriver(ctx context.Context, s *Session) error {
-	_, err := s.Simple().Call(ctx, func(ctx context.Context, _ *db.Queries) error { return s.pin.Ping(ctx) }, nil)
-	return err
-}
-
 // A statement on any connection may suggest that a session has ended too: the server went
 // away, or a proxy has cut all connections, or the pool leads to another server now. Then a
 // heartbeat is sent at once, and its answer alone decides.

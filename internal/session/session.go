@@ -40,7 +40,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/gate"
 	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/pgerr"
@@ -139,17 +138,6 @@ func newLife(ctx context.Context) *life {
 	return l
 }
 
-// Prepare prepares the statements, of one row each. They then cost one round trip with any
-// driver, and are not planned again. Inside a transaction it does nothing: they would
-// outlive it.
-func (s *Session) Prepare(ctx context.Context, statements ...string) error {
-	if s.InTransaction() {
-		return nil
-	}
-	_, err := s.call(ctx, false, nil, func(ctx context.Context, _ *db.Queries) error { return s.pin.Prepare(ctx, statements...) }, nil)
-	return err
-}
-
 // GiveBack returns the connection to the pool. It rolls a transaction back, and closes the
 // connection if that takes long.
 func (s *Session) GiveBack() {
@@ -182,18 +170,12 @@ func (s *Session) Discard() {
 	}
 }
 
-// AtEnd has end called before the connection is given back or closed.
-func (s *Session) AtEnd(end func()) { s.life.atEnd = append(s.life.atEnd, end) }
-
 func (l *life) ends() {
 	for _, end := range l.atEnd {
 		end()
 	}
 	l.atEnd = nil
 }
-
-// Go runs beside the session what soon returns after its end. Discard waits for it.
-func (s *Session) Go(run func()) { s.life.helpers.Go(run) }
 
 // IsStarted reports whether the session is kept alive.
 func (s *Session) IsStarted() bool { return s.life.started.Load() }
@@ -230,17 +212,4 @@ func (s *Session) Timeout() error {
 		return pgerr.ErrLeaseExpired
 	}
 	return timeout{s.Proof.Lease.Validity()}
-}
-
-// A PerSession is what a part keeps of each session, for as long as anybody has the session: what it
-// knows is needed by functions that are called at its end. The zero value is ready. It must not be copied.
-type PerSession[T any] struct{ _ byte } // not empty: its address is the key in Session.kept
-
-// Of returns what is kept of the session. Any goroutine may call it.
-func (p *PerSession[T]) Of(s *Session) *T {
-	of, ok := s.kept.Load(p)
-	if !ok {
-		of, _ = s.kept.LoadOrStore(p, new(T))
-	}
-	return of.(*T)
 }

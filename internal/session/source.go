@@ -55,12 +55,6 @@ const (
 	aPassedServer = 2 // a primary that has passed a check, so it shares no backends
 )
 
-// A Finding is what a check has found of a server that passed.
-type Finding struct {
-	InTransaction bool  // in transaction scope
-	Deaf          error // why the driver's connections cannot be waited on; nil if they can
-}
-
 // NewSource neither connects nor starts anything.
 func NewSource(pool *sql.DB, c Config) *Source {
 	from := &Source{Config: c, pool: pool, Settings: settings(c.Name, c.Lease)}
@@ -68,34 +62,8 @@ func NewSource(pool *sql.DB, c Config) *Source {
 	return from
 }
 
-// Pool is the pool that sessions are taken from.
-func (from *Source) Pool() *sql.DB { return from.pool }
-
-// ReachedPrimary records that a connection led to a primary.
-func (from *Source) ReachedPrimary() { from.meet(aPrimary) }
-
-// Passed records a check that has passed.
-func (from *Source) Passed(found Finding) {
-	from.meet(aPassedServer)
-	from.inside.Store(found.InTransaction)
-	from.deaf.Store(&found.Deaf)
-}
-
-func (from *Source) meet(what int32) { from.met.Store(max(from.met.Load(), what)) }
-
 // HasPassed reports whether a check has passed at any time.
 func (from *Source) HasPassed() bool { return from.met.Load() >= aPassedServer }
-
-// UseTransactions has sessions lent inside transactions from now on.
-func (from *Source) UseTransactions() { from.inside.Store(true) }
-
-// HasAllSettings reports whether no setting was left out.
-func (from *Source) HasAllSettings() bool {
-	return len(from.Settings) == len(settings(from.Name, from.Lease))
-}
-
-// ResetSettings has all settings tried again.
-func (from *Source) ResetSettings() { from.Settings = settings(from.Name, from.Lease) }
 
 // Copy returns a Source for another goroutine, without parts and without what this one has learned.
 func (from *Source) Copy() *Source {
@@ -127,11 +95,6 @@ func (from *Source) InTransaction() bool { return from.inside.Load() }
 // a session was moved to another backend, or locks of sessions are stubs.
 func (from *Source) SuspectSessions(err error) {
 	from.Suspected = from.Scope == Auto && (errors.Is(err, pgerr.ErrNoSessionLocks) || errors.Is(err, pgerr.ErrSessionPooled) && !errors.Is(err, pgerr.ErrMixedUp))
-}
-
-// SettingsWith are the settings with another value of one, as a parameter of a statement.
-func (from *Source) SettingsWith(name, value string) string {
-	return Encode(append(slices.DeleteFunc(slices.Clone(from.Settings), func(s Setting) bool { return s.Name == name }), Setting{name, value}))
 }
 
 // Invalidate has the server checked again before the next Retry.

@@ -1,0 +1,26 @@
+package session
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/pgelector/pgelector/internal/pgerr"
+)
+
+// noConnection says why the pool gave no connection, and what to do about it. full is whether others
+// used all that it may open when it was asked.
+func noConnection(ctx context.Context, late bool, pool *sql.DB, full bool, bound time.Duration, err error) error {
+	if !late {
+		return fmt.Errorf("elector: take a connection from the pool: %w", pgerr.Explain(pgerr.CauseOr(ctx, err)))
+	}
+	why := fmt.Sprintf("is the server reachable? Is connect_timeout set, and at most %v divided by the number of hosts? "+
+		"If the driver has a pool of its own below this one (a pgxpool), is its MaxConns large enough?", max(bound, connectTimeout))
+	if full {
+		why = "all were in use, or did not connect: is MaxOpenConns large enough?"
+	}
+	stats := pool.Stats()
+	return fmt.Errorf("elector: no connection from the pool within %v (%d open, %d in use, at most %d; 0 is no limit): %s %w",
+		bound, stats.OpenConnections, stats.InUse, stats.MaxOpenConnections, why, err)
+}
