@@ -84,7 +84,7 @@ func tryForNow(ctx context.Context, l *lock.Lock, key int64) (granted bool, err 
 }
 
 func letGo(l *lock.Lock, key int64) error {
-	return lock.Unlock(l.Session, l.Key(), func(ctx context.Context, q *db.Queries) (bool, error) { return pair.LetGo(ctx, l.Session, q, key) })
+	return lock.Unlock(l.Session, l.Key(), func(q *db.Queries, ctx context.Context) (bool, error) { return pair.LetGo(ctx, l.Session, q, key) })
 }
 
 // Answer tells the one who made a request that nothing more will be done, until stop is done, but

@@ -127,7 +127,7 @@ func (l *Lock) Release() error {
 
 // Unlock is Release for a session of its own, which may be closed at once.
 func (l *Lock) Unlock() error {
-	return Unlock(l.Session, l.key, func(ctx context.Context, q *db.Queries) (bool, error) {
+	return Unlock(l.Session, l.key, func(q *db.Queries, ctx context.Context) (bool, error) {
 		return ownerOf(l.Session).Unlock(ctx, q, l.key)
 	})
 }
@@ -157,8 +157,8 @@ func (l *Lock) Discard() {
 // Unlock releases one or more locks of the session. It waits as long as the session is
 // valid. It returns nil only if the session held them; otherwise the session is lost. key is
 // one of them.
-func Unlock(s *session.Session, key int64, call func(context.Context, *db.Queries) (held bool, err error)) error {
-	held, err := session.Do(context.Background(), s, call)
+func Unlock(s *session.Session, key int64, statement func(*db.Queries, context.Context) (held bool, err error)) error {
+	held, err := session.Do(context.Background(), s, statement)
 	if err == nil && !held {
 		err = cmp.Or(moved(s, key), errors.New("the session did not hold the lock"))
 	}

@@ -58,13 +58,13 @@ func Try(s *session.Session, key int64) (granted bool, err error) {
 
 // TryBy is Try by another caller of the session.
 func TryBy(ctx context.Context, s *session.Session, by session.Caller, key int64) (granted bool, err error) {
-	return session.Do(ctx, by, func(ctx context.Context, q *db.Queries) (bool, error) { return ownerOf(s).TryPair(ctx, q, key, false) })
+	return session.Do(ctx, by, func(q *db.Queries, ctx context.Context) (bool, error) { return ownerOf(s).TryPair(ctx, q, key, false) })
 }
 
 // TryForNow tries a lock that LetGo releases. drop is called if ctx ends first and
 // the lock is granted later. In transaction scope there can be one such lock at a time.
 func TryForNow(ctx context.Context, s *session.Session, key int64, drop func()) (granted bool, err error) {
-	return session.DoOr(ctx, s.Trial(), func(ctx context.Context, q *db.Queries) (bool, error) { return ownerOf(s).TryPair(ctx, q, key, true) },
+	return session.DoOr(ctx, s.Trial(), func(q *db.Queries, ctx context.Context) (bool, error) { return ownerOf(s).TryPair(ctx, q, key, true) },
 		func(late bool) {
 			if late {
 				drop()

@@ -119,7 +119,7 @@ func (p *Part) tryTransactions(ctx context.Context, from *session.Source) (named
 		if err := p.checkPrimary(ctx, from, a); err != nil {
 			return err
 		}
-		rows, err := session.Ask0(ctx, a.Simple(), (*db.Queries).NamedStatement)
+		rows, err := session.Do(ctx, a.Simple(), (*db.Queries).NamedStatement)
 		if named = rows > 0; err == nil {
 			err = transaction.Apply(ctx, a, from.Settings)
 		}

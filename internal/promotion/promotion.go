@@ -101,7 +101,7 @@ func identify(ctx context.Context, s *session.Session) (identity, error) {
 	if own := here.identity.Load(); own != nil {
 		return *own, nil
 	}
-	row, err := session.Ask0(ctx, s.Trial(), (*db.Queries).Identify)
+	row, err := session.Do(ctx, s.Trial(), (*db.Queries).Identify)
 	own := identity{row}
 	if err == nil && !own.isStandby() {
 		here.identity.Store(&own)
@@ -183,7 +183,7 @@ func (p *Part) lookAround(from *session.Source, s *session.Session) {
 // ProbeServer asks which server the pool reaches, and has the sessions of the pool compare theirs with
 // it. It waits until ctx ends, and no longer than timeout.
 func ProbeServer(ctx context.Context, pool *sql.DB, timeout time.Duration) {
-	row, err := session.Ask0(ctx, pooled.Looking(pool, timeout), (*db.Queries).Identify)
+	row, err := session.Do(ctx, pooled.Looking(pool, timeout), (*db.Queries).Identify)
 	if err != nil {
 		return
 	}

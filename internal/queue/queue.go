@@ -64,7 +64,7 @@ func OpenChecked(ctx context.Context, from *session.Source) (*session.Session, e
 	if err != nil {
 		return nil, err
 	}
-	inside, err := session.Ask0(ctx, s, (*db.Queries).InTransaction)
+	inside, err := session.Do(ctx, s, (*db.Queries).InTransaction)
 	if err == nil {
 		err = s.CheckOutside(inside)
 	}

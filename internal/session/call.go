@@ -32,17 +32,18 @@ func (c CallerFunc) Call(ctx context.Context, call pin.Call, late func()) (bool,
 	return c(ctx, call, late)
 }
 
-// Do makes a call, and returns its value.
-func Do[T any](ctx context.Context, by Caller, call func(context.Context, *db.Queries) (T, error)) (T, error) {
-	return DoOr(ctx, by, call, func(T) {})
+// Do has a caller ask the server by a method of db.Queries, or by a function of that form, and returns
+// the answer.
+func Do[T any](ctx context.Context, by Caller, statement func(*db.Queries, context.Context) (T, error)) (T, error) {
+	return DoOr(ctx, by, statement, func(T) {})
 }
 
 // DoOr is Do for an answer that must not be lost: drop receives one that comes when DoOr has
 // returned.
-func DoOr[T any](ctx context.Context, by Caller, call func(context.Context, *db.Queries) (T, error), drop func(T)) (T, error) {
+func DoOr[T any](ctx context.Context, by Caller, statement func(*db.Queries, context.Context) (T, error), drop func(T)) (T, error) {
 	var value, none T
 	answered, err := by.Call(ctx, func(ctx context.Context, q *db.Queries) (err error) {
-		value, err = call(ctx, q)
+		value, err = statement(q, ctx)
 		return err
 	}, func() { drop(value) })
 	if !answered { // the call may go on, and write the value
@@ -51,14 +52,9 @@ func DoOr[T any](ctx context.Context, by Caller, call func(context.Context, *db.
 	return value, err
 }
 
-// Ask is Do for one statement with an argument.
+// Ask is Do for a statement with an argument.
 func Ask[A, T any](ctx context.Context, by Caller, statement func(*db.Queries, context.Context, A) (T, error), argument A) (T, error) {
-	return DoOr(ctx, by, func(ctx context.Context, q *db.Queries) (T, error) { return statement(q, ctx, argument) }, func(T) {})
-}
-
-// Ask0 is Do for one statement without an argument.
-func Ask0[T any](ctx context.Context, by Caller, statement func(*db.Queries, context.Context) (T, error)) (T, error) {
-	return DoOr(ctx, by, func(ctx context.Context, q *db.Queries) (T, error) { return statement(q, ctx) }, func(T) {})
+	return Do(ctx, by, func(q *db.Queries, ctx context.Context) (T, error) { return statement(q, ctx, argument) })
 }
 
 // A Scope is how long the locks of a session last.

@@ -41,7 +41,7 @@ func PingDriver(ctx context.Context, s *Session) error {
 // Describe asks the session what its server is. It returns an error if other code has left a
 // transaction open.
 func Describe(ctx context.Context, s *Session) (db.DescribeServerRow, error) {
-	row, err := Ask0(ctx, s.Fresh(), (*db.Queries).DescribeServer)
+	row, err := Do(ctx, s.Fresh(), (*db.Queries).DescribeServer)
 	if err == nil {
 		err = s.CheckOutside(row.InTransaction)
 	}

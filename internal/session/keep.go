@@ -101,7 +101,7 @@ func (s *Session) heartbeat() (rung bool, err error) {
 
 // ping is one try of a heartbeat.
 func ping(s *Session) (rung bool, err error) {
-	ping, err := Do(s.life.ctx, s.Simple(), s.owner.Ping)
+	ping, err := Do(s.life.ctx, s.Simple(), func(q *db.Queries, ctx context.Context) (db.PingRow, error) { return s.owner.Ping(ctx, q) })
 	switch {
 	case err != nil:
 		return false, err
@@ -154,7 +154,7 @@ func (s *Session) ServerStart(ctx context.Context) (started string, err error) {
 	if started := s.Backend.started(); started != "" {
 		return started, nil
 	}
-	started, err = Ask0(ctx, s, (*db.Queries).ServerStart)
+	started, err = Do(ctx, s, (*db.Queries).ServerStart)
 	s.Backend.serverStarted.Store(&started)
 	return started, err
 }

@@ -30,11 +30,11 @@ func TestAnyGoroutineMayUseASessionThatIsStarted(t *testing.T) {
 			from.Start(s)
 			ctx := t.Context()
 			uses := []func(){
-				func() { _, _ = session.Ask0(ctx, s.Trial(), (*db.Queries).Identify) },
-				func() { _, _ = session.Ask0(ctx, s, (*db.Queries).InTransaction) },
-				func() { _, _ = session.Ask0(ctx, s.Simple(), (*db.Queries).InTransaction) },
-				func() { _, _ = session.Ask0(ctx, s.Aux(), (*db.Queries).InTransaction) },
-				func() { _, _ = session.Ask0(ctx, s.AuxThenVerify(), (*db.Queries).InTransaction) },
+				func() { _, _ = session.Do(ctx, s.Trial(), (*db.Queries).Identify) },
+				func() { _, _ = session.Do(ctx, s, (*db.Queries).InTransaction) },
+				func() { _, _ = session.Do(ctx, s.Simple(), (*db.Queries).InTransaction) },
+				func() { _, _ = session.Do(ctx, s.Aux(), (*db.Queries).InTransaction) },
+				func() { _, _ = session.Do(ctx, s.AuxThenVerify(), (*db.Queries).InTransaction) },
 				func() { _ = s.Stay(ctx) },
 				func() { _, _ = s.ServerStart(ctx) },
 				func() { _, _ = pair.Try(s, 1<<40) },

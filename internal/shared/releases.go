@@ -24,7 +24,7 @@ func (b *releases) Release(s *session.Session, key int64) error {
 	done, first := b.add(key)
 	if first {
 		all := sync.OnceValue(b.take) // the call may be repeated
-		_ = lock.Unlock(s, key, func(ctx context.Context, q *db.Queries) (bool, error) {
+		_ = lock.Unlock(s, key, func(q *db.Queries, ctx context.Context) (bool, error) {
 			released, err := unlockEach(ctx, q, slices.Sorted(maps.Keys(all())))
 			for _, key := range released {
 				close(all()[key])
@@ -58,7 +58,7 @@ func (b *releases) take() map[int64]chan struct{} {
 }
 
 func unlockKeys(s *session.Session, keys ...int64) error {
-	return lock.Unlock(s, keys[0], func(ctx context.Context, q *db.Queries) (bool, error) {
+	return lock.Unlock(s, keys[0], func(q *db.Queries, ctx context.Context) (bool, error) {
 		released, err := unlockEach(ctx, q, keys)
 		return len(released) == len(keys), err
 	})

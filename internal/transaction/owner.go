@@ -191,7 +191,7 @@ func (t *Transaction) Drop(discard bool) {
 
 // Try tries the lock. It does not look for the leader.
 func (t *Transaction) Try(ctx context.Context, p db.TryLockParams) (db.TryLockRow, error) {
-	return session.Do(ctx, t.s, func(ctx context.Context, q *db.Queries) (db.TryLockRow, error) {
+	return session.Do(ctx, t.s, func(q *db.Queries, ctx context.Context) (db.TryLockRow, error) {
 		row, err := q.TryTransactionLock(ctx, db.TryTransactionLockParams{Key: p.Key, Settings: p.Settings, OfferHigh: p.OfferHigh, OfferLow: p.OfferLow,
 			Sit: p.Sit, SeatHigh: p.SeatHigh, SeatLow: p.SeatLow})
 		t.s.Backend.SetMark(row.Started, row.Mark)
@@ -201,7 +201,7 @@ func (t *Transaction) Try(ctx context.Context, p db.TryLockParams) (db.TryLockRo
 
 // TryAgain tries the lock of the setting pgelector.key.
 func (t *Transaction) TryAgain(ctx context.Context, _ int64) (row db.TryAsDeputyRow, err error) {
-	rows, err := session.Ask0(ctx, t.s.Simple(), (*db.Queries).TryInTransaction)
+	rows, err := session.Do(ctx, t.s.Simple(), (*db.Queries).TryInTransaction)
 	if err == nil && rows == 0 {
 		err = ErrOver
 	}
