@@ -12,7 +12,9 @@ import (
 	"github.com/pgelector/pgelector/electortest"
 )
 
-// mostFrames may only fall. The goal is 16, inlined calls included.
+// mostFrames may only fall. The goal is 16, inlined calls included. A third is the check of the server, a
+// part whose statement is the first. Another is a call that is not trusted to return: Do, session, pin and
+// backoff have functions on the caller's goroutine and on that of the call.
 const mostFrames = 30
 
 func stacksOfAll() string {
