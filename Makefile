@@ -90,7 +90,7 @@ bench-quick: ## Compare in 5 minutes, with few samples
 bench-go: ## Run the Go benchmarks, without a database
 	go test -run='^$$' -bench='$(RUN)' -count='$(COUNT)' -benchmem ./elector/... ./hooks/...
 
-model: ## Check the model in docs/model with spin: two writers must be impossible (TRACE=1 shows traces)
+model: ## Check the model in docs/model with spin: two writers must be impossible (TRACE=1 shows traces, TERMS=2 takes half a minute)
 	@scripts/model.sh
 
 cover: ## Measure the coverage of elector and internal/session

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks the model in docs/model. The protocol must pass. For each variant without one of its
-# rules, spin must find a trace with two writers.
+# rules, spin must find a trace with two writers. TERMS is the number of elections, 3 by default.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,6 +18,7 @@ fi
 command -v cc >/dev/null || { note "a C compiler is needed: spin generates C"; exit 1; }
 
 model=$PWD/docs/model/fence.pml
+terms=("-DTERMS=${TERMS:-3}")
 temp=$(mktemp -d)
 trap 'rm -rf "$temp"' EXIT
 cd "$temp"
@@ -26,7 +27,7 @@ cd "$temp"
 # there are states, so that few share one.
 check() {
   rm -f ./*.trail
-  spin "$@" -a "$model" >spin.log || { cat spin.log >&2; exit 1; }
+  spin "${terms[@]}" "$@" -a "$model" >spin.log || { cat spin.log >&2; exit 1; }
   cc -w -O2 -DSAFETY -DNOREDUCE -o pan pan.c
   ./pan -m100000 -w27 >pan.log 2>&1 || true
   grep -q 'max search depth too small\|out of memory' pan.log && { cat pan.log >&2; exit 1; }
@@ -42,14 +43,14 @@ if grep -q 'errors: 0' pan.log; then
 else
   failed=1
   echo "FAIL  the protocol allows two writers:"
-  spin -t -p -g "$model" | tail -60
+  spin "${terms[@]}" -t -p -g "$model" | tail -60
 fi
 
 while read -r variant what; do
   check "-D$variant"
   if grep -q 'assertion violated' pan.log; then
     echo "ok    without $what, spin finds two writers"
-    [ -z "${TRACE:-}" ] || spin "-D$variant" -k fence.pml.trail -p -g "$model" | sed 's/^/        /'
+    [ -z "${TRACE:-}" ] || spin "${terms[@]}" "-D$variant" -k fence.pml.trail -p -g "$model" | sed 's/^/        /'
   else
     failed=1
     echo "FAIL  without $what (-D$variant), spin finds nothing"

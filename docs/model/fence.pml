@@ -31,7 +31,9 @@
 
 #define LEASE 3         /* ticks that the server keeps an idle session, at least */
 #define DRIFT 1         /* ticks that a candidate's clock may lose in one lease */
+#ifndef TERMS
 #define TERMS 3         /* elections, in all */
+#endif
 #define PIDS  2         /* process ids, reused */
 
 #ifdef NO_MARGIN
