@@ -43,3 +43,6 @@ func (from *Source) ResetSettings() { from.Settings = settings(from.Name, from.L
 func (from *Source) SettingsWith(name, value string) string {
 	return Encode(append(slices.DeleteFunc(slices.Clone(from.Settings), func(s Setting) bool { return s.Name == name }), Setting{name, value}))
 }
+
+// Invalidate has the server checked again before the next Retry.
+func (from *Source) Invalidate() { from.checked = false }

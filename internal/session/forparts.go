@@ -15,6 +15,38 @@ func (s *Session) Along(run func()) { s.life.companions = append(s.life.companio
 // EvictBy sets what terminates the backend if the session was moved from it.
 func (s *Session) EvictBy(evict func()) { s.evict = evict }
 
+// EndTerms ends the terms, while the session goes on until their work has returned.
+func (s *Session) EndTerms(why error) { s.life.endTerms(why) }
+
+// Set records the backend that has answered, and when its server started.
+func (b *Backend) Set(pid int32, started string) {
+	b.pid = pid
+	b.serverStarted.Store(&started)
+}
+
+// Is reports whether the session was last on that backend.
+func (b *Backend) Is(pid int32, started string) bool { return b.pid == pid && b.started() == started }
+
+// SetMark records when the server started, and the mark of the session's transaction, which only the
+// transaction itself shows.
+func (b *Backend) SetMark(started, mark string) {
+	b.serverStarted.Store(&started)
+	b.mark = mark
+}
+
+// Mark is what SetMark has recorded.
+func (b *Backend) Mark() (started, mark string) { return b.started(), b.mark }
+
+// ServerStart is when the session's server started. The server is asked once.
+func (s *Session) ServerStart(ctx context.Context) (started string, err error) {
+	if started := s.Backend.started(); started != "" {
+		return started, nil
+	}
+	started, err = Do(ctx, s, (*db.Queries).ServerStart)
+	s.Backend.serverStarted.Store(&started)
+	return started, err
+}
+
 // Prepare prepares the statements, of one row each. They then cost one round trip with any
 // driver, and are not planned again. Inside a transaction it does nothing: they would
 // outlive it.

@@ -149,16 +149,6 @@ func (s *Session) TermContext() context.Context { return s.life.termCtx }
 // PID is the process id of the session's backend.
 func (s *Session) PID() int32 { return s.Backend.pid }
 
-// ServerStart is when the session's server started. The server is asked once.
-func (s *Session) ServerStart(ctx context.Context) (started string, err error) {
-	if started := s.Backend.started(); started != "" {
-		return started, nil
-	}
-	started, err = Do(ctx, s, (*db.Queries).ServerStart)
-	s.Backend.serverStarted.Store(&started)
-	return started, err
-}
-
 // CheckPID returns an error if another backend than the session's has answered. A transaction
 // checks that by its mark.
 func (s *Session) CheckPID(answered int32) error {
@@ -167,9 +157,6 @@ func (s *Session) CheckPID(answered int32) error {
 	}
 	return nil
 }
-
-// EndTerms ends the terms, while the session goes on until their work has returned.
-func (s *Session) EndTerms(why error) { s.life.endTerms(why) }
 
 // Lose ends the session because of err, which leaves in doubt what it holds, and returns
 // the cause.

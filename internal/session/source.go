@@ -97,9 +97,6 @@ func (from *Source) SuspectSessions(err error) {
 	from.Suspected = from.Scope == Auto && (errors.Is(err, pgerr.ErrNoSessionLocks) || errors.Is(err, pgerr.ErrSessionPooled) && !errors.Is(err, pgerr.ErrMixedUp))
 }
 
-// Invalidate has the server checked again before the next Retry.
-func (from *Source) Invalidate() { from.checked = false }
-
 // Retry checks the server if that is due, and calls try; again at once if it met a dead connection, one
 // with a transaction that other code has left open, or one to an old primary, or stubs of session locks.
 // The pool's idle connections may all be dead, as after a restart of the server; that is no reason to
