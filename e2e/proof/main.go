@@ -126,8 +126,11 @@ func prove(only []string) error {
 				Minutes: int(took.Minutes()) + 1}
 		}
 		records[s.name] = r
-		if err := errors.Join(writeRecords(records), writePages()); err != nil {
+		if err := writeRecords(records); err != nil {
 			return err
+		}
+		if err := writePages(); err != nil { // the record has the figures
+			failed = append(failed, fmt.Errorf("%s: %w", s.name, err))
 		}
 	}
 	if len(failed) > 0 {

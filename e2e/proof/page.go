@@ -267,8 +267,8 @@ func failovers() (string, error) {
 		fmt.Fprintf(&b, "| %s (%s)", m.says, m.name)
 		for _, cost := range []string{"`crash`", "`switchover`", "the worst fault", "two believed"} {
 			figure, found := figures[m.name+", "+cost]
-			if !found {
-				return "", fmt.Errorf("%s has no %s, %s", recordsFile, m.name, cost)
+			if !found { // a short run does not come to each fault
+				figure = "not tried"
 			}
 			b.WriteString(" | " + figure)
 		}
