@@ -246,36 +246,6 @@ func (g *group) judge() {
 	g.Logf("%d terms of %d shards", len(g.entries)/2, g.shards)
 }
 
-func TestAMemberThatJoinsLeavesOrIsKilledMovesOnlyTheDifference(t *testing.T) {
-	g := newGroup(t)
-	g.join("a", "b", "c")
-	before := g.even("start of three", 3)
-	g.join("d")
-	after := g.even("a fourth joins", 4)
-	g.moved("join", before, after, len(after["d"]))
-	g.leave("b")
-	before, after = after, g.even("one leaves", 3)
-	g.moved("leave", before, after, len(before["b"]))
-	g.kill("c")
-	before, after = after, g.even("one is killed", 2)
-	g.moved("kill", before, after, len(before["c"]))
-}
-
-func TestARollingRestartMovesEachShardAtMostTwiceForEachRestart(t *testing.T) {
-	g := newGroup(t)
-	g.join("a", "b", "c")
-	g.even("start of three", 3)
-	for _, id := range []string{"a", "b", "c"} {
-		first := g.even("before", 3)
-		g.leave(id)
-		second := g.even(id+" leaves", 2)
-		g.moved("leave", first, second, len(first[id]))
-		g.join(id)
-		third := g.even(id+" is back", 3)
-		g.moved("return", second, third, len(third[id]))
-	}
-}
-
 func TestTheShardsOfAFrozenMemberAreLedByOthersAfterItsLease(t *testing.T) {
 	for _, drivers := range [][]string{{"pgx", "postgres"}, {"postgres", "pgx"}} {
 		t.Run(drivers[0], func(t *testing.T) {
@@ -291,16 +261,6 @@ func TestTheShardsOfAFrozenMemberAreLedByOthersAfterItsLease(t *testing.T) {
 			g.even("it is thawed", 3)
 		})
 	}
-}
-
-func TestAfterARestartOfTheServerTheSharesAreEven(t *testing.T) {
-	g := newGroup(t)
-	g.join("a", "b", "c")
-	g.even("start of three", 3)
-	check(t, g.Cluster.Kill())
-	time.Sleep(lease) // until nobody believes to lead
-	check(t, g.Resume(t.Context()))
-	g.even("the server is back", 3)
 }
 
 // Everything at once: the server, a kill, a freeze and two that join.
