@@ -440,11 +440,27 @@ func known(t *testing.T) []string {
 	return names
 }
 
-func TestTheAlertsUseExistingMetrics(t *testing.T) {
+func TestTheAlertsUseExistingMetricsAndLabels(t *testing.T) {
 	names := known(t)
 	for _, name := range metricName.FindAllString(prometheushooks.Alerts, -1) {
 		if !slices.Contains(names, name) {
 			t.Errorf("there is no metric %s", name)
+		}
+	}
+	h := prometheushooks.New()
+	everything(h, us)
+	all := gather(t, h)
+	selectors := regexp.MustCompile(`(pgelector_[a-z_]+)\{([a-z]+)!?=~?"([a-z_|]+)"`).FindAllStringSubmatch(prometheushooks.Alerts, -1)
+	if len(selectors) < 6 {
+		t.Errorf("only %q select by a label", selectors)
+	}
+	for _, selector := range selectors {
+		for value := range strings.SplitSeq(selector[3], "|") {
+			if !slices.ContainsFunc(all[selector[1]].GetMetric(), func(m *dto.Metric) bool {
+				return slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == selector[2] && l.GetValue() == value })
+			}) {
+				t.Errorf("no series of %s has %s=%q", selector[1], selector[2], value)
+			}
 		}
 	}
 }
