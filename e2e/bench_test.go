@@ -5,85 +5,14 @@ package e2e_test
 import (
 	"context"
 	"database/sql"
-	"os"
 	"testing"
-
-	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
 )
 
-// serverPool opens a pool on the server that PGELECTOR_BENCH_DSN names, or else on a
-// throw-away one.
-func serverPool(b *testing.B) *sql.DB {
-	b.Helper()
-	dsn := os.Getenv("PGELECTOR_BENCH_DSN")
-	if dsn == "" {
-		dsn = shared.Get(b).DSN()
-	}
-	pool, err := sql.Open("pgx", dsn)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = pool.Close() })
-	return pool
-}
-
-func benchCandidate(b *testing.B) *elector.Elector {
-	b.Helper()
-	e, err := elector.New(serverPool(b), "bench")
-	if err != nil {
-		b.Fatal(err)
-	}
-	return e
-}
-
-// Verify is one statement on the session, like a heartbeat, and also reads pg_locks.
-func BenchmarkVerify(b *testing.B) {
-	term, err := benchCandidate(b).Campaign(b.Context())
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = term.Resign(context.Background()) }()
-	for b.Loop() {
-		if err := term.Verify(b.Context()); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-// A follower makes one such attempt per retry interval.
-func BenchmarkAttemptWhileAnotherLeads(b *testing.B) {
-	term, err := benchCandidate(b).Campaign(b.Context())
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = term.Resign(context.Background()) }()
-	follower := benchCandidate(b)
-	for b.Loop() {
-		if _, elected, err := follower.TryCampaign(b.Context()); elected || err != nil {
-			b.Fatal(elected, err)
-		}
-	}
-}
-
-// An election and a resignation, including the new connection.
-func BenchmarkElectionAndResignation(b *testing.B) {
-	e := benchCandidate(b)
-	for b.Loop() {
-		term, err := e.Campaign(b.Context())
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := term.Resign(b.Context()); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 // A fenced transaction compared with a plain one, and an election with a barrier compared
-// with one without. docs/fencing.md has figures.
+// with one without. docs/fencing.md says how many round trips each takes.
 func BenchmarkFence(b *testing.B) {
 	ctx := context.Background()
 	for _, driver := range []string{"postgres", "pgx"} {
