@@ -251,25 +251,6 @@ func TestAFailureOfTheRosterEndsNoTerm(t *testing.T) {
 	}
 }
 
-func TestALockedRosterEndsNoTermAndDelaysNoResignation(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		l := loseRoster(t, d)
-		tx, err := l.s.admin.BeginTx(soon(t), nil)
-		check(t, err)
-		defer func() { _ = tx.Rollback() }()
-		_, err = tx.Exec(l.format(`LOCK TABLE $schema.roster_candidates, $schema.roster_terms IN ACCESS EXCLUSIVE MODE`))
-		check(t, err)
-		l.survives(t, context.DeadlineExceeded)
-		resigned := termOf(t, l.leader)
-		expect(t, resigned.Resign(soon(t)))
-		after := l.leader.rec.Cursor()
-		next(t, after, func(e hooks.Elected) bool { return e.Token > resigned.Token() }) // while the tables are locked
-		check(t, tx.Rollback())
-		l.recovers(t)
-	})
-}
-
 // lostRoster is a leader with its own role and a roster that is about to fail.
 type lostRoster struct {
 	s            *server
