@@ -335,16 +335,6 @@ func TestTwentyProcessesCanMigrateAtOnce(t *testing.T) {
 	})
 }
 
-func TestMigrateKeepsTablesOfANewerVersion(t *testing.T) {
-	t.Parallel()
-	s := onShared(t)
-	schema := s.schema(t)
-	r := rosterOn(t, s.admin, schema)
-	_, err := s.admin.Exec("INSERT INTO " + quoted(schema) + ".roster_migrations VALUES (99)")
-	check(t, err)
-	expect(t, r.Migrate(soon(t)))
-}
-
 func TestMigrateFailsOnAnotherApplicationsTable(t *testing.T) {
 	t.Parallel()
 	s := onShared(t)
