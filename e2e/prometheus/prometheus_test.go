@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -330,18 +329,6 @@ func processorTime(t *testing.T) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-func TestAFailureOfASharedConnectionMakesNoElectionWithoutALeader(t *testing.T) {
-	h := prometheushooks.New()
-	h.OnError(t.Context(), hooks.Failure{Op: hooks.OpCall})
-	all := gather(t, h)
-	if f := all["pgelector_leader"]; f != nil {
-		t.Errorf("an election without a name is shown: %v", f)
-	}
-	if n := value(t, h, "pgelector_failures_total", "call"); n != 1 {
-		t.Errorf("%v failures, want 1", n)
-	}
-}
-
 func TestANameThatIsNotUTF8IsQuoted(t *testing.T) {
 	h := prometheushooks.New()
 	everything(h, hooks.Origin{Election: "caf\xe9"})
@@ -519,25 +506,6 @@ func TestTheDashboardShowsEachMetric(t *testing.T) {
 			t.Errorf("no panel shows %s", name)
 		}
 	}
-}
-
-// Grafana's variables are not PromQL, so the test replaces each by a value.
-func TestTheDashboardsQueriesArePromQL(t *testing.T) {
-	values := strings.NewReplacer("$__rate_interval", "1m", "$__interval", "1m", "$__range", "1h", "$election", ".*")
-	var rules strings.Builder
-	rules.WriteString("groups:\n- name: dashboard\n  rules:\n")
-	for i, query := range parsed(t).queries() {
-		text, err := json.Marshal(values.Replace(query))
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprintf(&rules, "  - {record: query_%d, expr: %s}\n", i, text)
-	}
-	path := filepath.Join(t.TempDir(), "dashboard.yaml")
-	if err := os.WriteFile(path, []byte(rules.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	promtool(t, "check", "rules", path)
 }
 
 func TestTheDashboardCountsWhatTheAlertSaysNobodyLeads(t *testing.T) {
