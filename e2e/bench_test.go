@@ -17,18 +17,12 @@ func BenchmarkFence(b *testing.B) {
 	ctx := context.Background()
 	for _, driver := range []string{"postgres", "pgx"} {
 		pool, err := sql.Open(driver, shared.Get(b).DSN())
-		if err != nil {
-			b.Fatal(err)
-		}
+		check(b, err)
 		defer pool.Close()
 		e, err := elector.New(pool, unique("bench"))
-		if err != nil {
-			b.Fatal(err)
-		}
+		check(b, err)
 		term, err := e.Campaign(ctx)
-		if err != nil {
-			b.Fatal(err)
-		}
+		check(b, err)
 		defer term.Resign(ctx)
 		bench := func(name string, fn func() error) {
 			b.Run(driver+"/"+name, func(b *testing.B) {
@@ -52,9 +46,7 @@ func BenchmarkFence(b *testing.B) {
 		})
 		bench("InTx", func() error { return term.InTx(ctx, pool, nil, read) })
 		conn, err := pool.Conn(ctx)
-		if err != nil {
-			b.Fatal(err)
-		}
+		check(b, err)
 		defer conn.Close()
 		key := elector.KeyFromName(unique("bench"))
 		if _, err := conn.ExecContext(ctx, "SELECT pg_advisory_lock($1)", key); err != nil {
@@ -62,9 +54,7 @@ func BenchmarkFence(b *testing.B) {
 		}
 		defer conn.ExecContext(ctx, "SELECT pg_advisory_unlock($1)", key)
 		var pid int32
-		if err := conn.QueryRowContext(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
-			b.Fatal(err)
-		}
+		check(b, conn.QueryRowContext(ctx, "SELECT pg_backend_pid()").Scan(&pid))
 		bench("Confirm, with the barrier", func() error {
 			_, err := db.New(conn).Confirm(ctx, db.ConfirmParams{Pid: pid, Key: key, GuardHigh: int32(key >> 32), GuardLow: int32(key)})
 			return err

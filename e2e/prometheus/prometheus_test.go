@@ -64,13 +64,9 @@ func everything(h *prometheushooks.Hook, who hooks.Origin) {
 func gather(t *testing.T, h *prometheushooks.Hook) map[string]*dto.MetricFamily {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
-	if err := registry.Register(h); err != nil {
-		t.Fatal(err)
-	}
+	must.Check(t, registry.Register(h))
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Check(t, err)
 	byName := map[string]*dto.MetricFamily{}
 	for _, f := range families {
 		byName[f.GetName()] = f
@@ -94,9 +90,7 @@ func TestTheMetricsFollowTheConventions(t *testing.T) {
 	h := prometheushooks.New()
 	everything(h, us)
 	problems, err := testutil.CollectAndLint(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Check(t, err)
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
@@ -365,9 +359,7 @@ func metricsHandler(candidateID string) (*prometheushooks.Hook, http.Handler, er
 
 func TestTheCandidateCanBeALabel(t *testing.T) {
 	hook, handler, err := metricsHandler("web-1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Check(t, err)
 	defer elect(hook, us)()
 	answer := httptest.NewRecorder()
 	handler.ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
@@ -379,9 +371,7 @@ func TestTheCandidateCanBeALabel(t *testing.T) {
 func read(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Check(t, err)
 	return string(text)
 }
 
@@ -466,9 +456,7 @@ type dashboard struct {
 
 func parsed(t *testing.T) (d dashboard) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(prometheushooks.Dashboard), &d); err != nil {
-		t.Fatal(err)
-	}
+	must.Check(t, json.Unmarshal([]byte(prometheushooks.Dashboard), &d))
 	return d
 }
 
