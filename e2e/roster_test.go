@@ -7,7 +7,6 @@ import (
 	"context"
 	"database/sql"
 	"maps"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -181,41 +180,6 @@ func TestACandidateThatLeftMayReturn(t *testing.T) {
 		}
 		if !since[1].After(since[0]) {
 			t.Errorf("Since did not change: %v", since)
-		}
-	})
-}
-
-func TestManyElectionsOnOneSessionShareARoster(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		pool, counted := d.openCounted(t, 0, s.DSN())
-		r := rosterOn(t, pool, s.schema(t), roster.WithPublishInterval(time.Hour)) // longer than the test
-		inSessionScope(t, "a shared session needs it")
-		session, err := elector.NewSession(pool, elector.WithCandidateID(unique("many")), elector.WithRetryInterval(retry), elector.WithHooks(r))
-		check(t, err)
-		t.Cleanup(func() { expect(t, session.Close(soon(t))) })
-		const elections = 600 // more than one statement writes
-		var keys []int64
-		for range elections {
-			e, err := session.Elector(unique("shard"))
-			check(t, err)
-			keys = append(keys, e.Key())
-			check(t, e.Start(context.Background()))
-		}
-		eventually(t, "every term is recorded", func() bool {
-			all, err := r.Terms(soon(t), 1, keys...)
-			return err == nil && len(all) == elections && !slices.ContainsFunc(all, func(t roster.Term) bool { return t.Reason != "" })
-		})
-		eventually(t, "everything is written", func() bool { return r.Stats().Waiting == 0 })
-		before := counted.now()
-		check(t, r.SetMetadata(map[string]string{"epoch": "2"}))
-		eventually(t, "all are published again", func() bool {
-			all, err := r.Candidates(soon(t), keys...)
-			return err == nil && len(all) == elections && !slices.ContainsFunc(all, func(c roster.Candidate) bool { return c.Metadata["epoch"] != "2" || !c.Leading })
-		})
-		if sent := counted.since(before)["Publish"]; sent != 2 {
-			t.Errorf("%d candidates were published by %d statements, want 2", elections, sent)
 		}
 	})
 }
