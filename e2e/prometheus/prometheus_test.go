@@ -117,6 +117,7 @@ func TestThePackagesTableListsEachMetricWithItsType(t *testing.T) {
 func TestTheGaugesNeverSayLeadingLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := prometheushooks.New()
+		began := float64(time.Now().Unix())
 		defer elect(h, us)()
 		for _, tt := range []struct {
 			after           time.Duration
@@ -126,6 +127,13 @@ func TestTheGaugesNeverSayLeadingLate(t *testing.T) {
 			l, r := value(t, h, "pgelector_leader", "orders"), value(t, h, "pgelector_validity_remaining_seconds", "orders")
 			if l != tt.leader || r != tt.remains {
 				t.Errorf("leader %v, %v s remain; want %v and %v", l, r, tt.leader, tt.remains)
+			}
+			if tt.leader == 0 {
+				if f := gather(t, h)["pgelector_term_start_time_seconds"]; f != nil {
+					t.Errorf("a term that has ended shows: %v", f)
+				}
+			} else if got := value(t, h, "pgelector_term_start_time_seconds", "orders"); got != began {
+				t.Errorf("the term began at %v, want %v", got, began)
 			}
 		}
 	})
@@ -147,21 +155,6 @@ func TestTheDeputyShowsUnlessTheCandidatePolls(t *testing.T) {
 	if got := value(t, h, "pgelector_deputy", "orders"); got != 0 {
 		t.Errorf("elected: the gauge is %v", got)
 	}
-}
-
-func TestTheTermsStartIsThereOnlyWhileLeading(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := prometheushooks.New()
-		began := float64(time.Now().Unix())
-		end := elect(h, us)
-		if got := value(t, h, "pgelector_term_start_time_seconds", "orders"); got != began {
-			t.Errorf("the term began at %v, want %v", got, began)
-		}
-		end()
-		if f := gather(t, h)["pgelector_term_start_time_seconds"]; f != nil {
-			t.Errorf("a term that has ended shows: %v", f)
-		}
-	})
 }
 
 func TestEachEventIsCountedOnceUnderItsLabel(t *testing.T) {
