@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -339,23 +338,12 @@ func TestOneHookServesAThousandElectionsWhileItIsScraped(t *testing.T) {
 	}
 }
 
-// metricsHandler returns the hook for elector.WithHooks and the handler for /metrics.
-func metricsHandler(candidateID string) (*prometheushooks.Hook, http.Handler, error) {
-	hook, registry := prometheushooks.New(), prometheus.NewRegistry()
-	// Without this wrapping there is no label for the candidate.
-	named := prometheus.WrapRegistererWith(prometheus.Labels{"candidate": candidateID}, registry)
-	if err := named.Register(hook); err != nil {
-		return nil, nil, err
-	}
-	return hook, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), nil
-}
-
 func TestTheCandidateCanBeALabel(t *testing.T) {
-	hook, handler, err := metricsHandler("web-1")
-	must.Check(t, err)
+	hook, registry := prometheushooks.New(), prometheus.NewRegistry()
+	must.Check(t, prometheus.WrapRegistererWith(prometheus.Labels{"candidate": "web-1"}, registry).Register(hook))
 	defer elect(hook, us)()
 	answer := httptest.NewRecorder()
-	handler.ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
 	if want := `pgelector_leader{candidate="web-1",election="orders"} 1`; !strings.Contains(answer.Body.String(), want) {
 		t.Errorf("want %s in\n%s", want, answer.Body)
 	}
