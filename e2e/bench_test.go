@@ -5,101 +5,24 @@ package e2e_test
 import (
 	"context"
 	"database/sql"
-	"os"
 	"testing"
-
-	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
 )
 
-// serverPool opens a pool on the server that PGELECTOR_BENCH_DSN names, or else on a
-// throw-away one.
-func serverPool(b *testing.B) *sql.DB {
-	b.Helper()
-	dsn := os.Getenv("PGELECTOR_BENCH_DSN")
-	if dsn == "" {
-		dsn = shared.Get(b).DSN()
-	}
-	pool, err := sql.Open("pgx", dsn)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = pool.Close() })
-	return pool
-}
-
-func benchCandidate(b *testing.B) *elector.Elector {
-	b.Helper()
-	e, err := elector.New(serverPool(b), "bench")
-	if err != nil {
-		b.Fatal(err)
-	}
-	return e
-}
-
-// Verify is one statement on the session, like a heartbeat, and also reads pg_locks.
-func BenchmarkVerify(b *testing.B) {
-	term, err := benchCandidate(b).Campaign(b.Context())
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = term.Resign(context.Background()) }()
-	for b.Loop() {
-		if err := term.Verify(b.Context()); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-// A follower makes one such attempt per retry interval.
-func BenchmarkAttemptWhileAnotherLeads(b *testing.B) {
-	term, err := benchCandidate(b).Campaign(b.Context())
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = term.Resign(context.Background()) }()
-	follower := benchCandidate(b)
-	for b.Loop() {
-		if _, elected, err := follower.TryCampaign(b.Context()); elected || err != nil {
-			b.Fatal(elected, err)
-		}
-	}
-}
-
-// An election and a resignation, including the new connection.
-func BenchmarkElectionAndResignation(b *testing.B) {
-	e := benchCandidate(b)
-	for b.Loop() {
-		term, err := e.Campaign(b.Context())
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := term.Resign(b.Context()); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 // A fenced transaction compared with a plain one, and an election with a barrier compared
-// with one without. docs/fencing.md has figures.
+// with one without. docs/fencing.md says how many round trips each takes.
 func BenchmarkFence(b *testing.B) {
 	ctx := context.Background()
 	for _, driver := range []string{"postgres", "pgx"} {
 		pool, err := sql.Open(driver, shared.Get(b).DSN())
-		if err != nil {
-			b.Fatal(err)
-		}
+		check(b, err)
 		defer pool.Close()
 		e, err := elector.New(pool, unique("bench"))
-		if err != nil {
-			b.Fatal(err)
-		}
+		check(b, err)
 		term, err := e.Campaign(ctx)
-		if err != nil {
-			b.Fatal(err)
-		}
+		check(b, err)
 		defer term.Resign(ctx)
 		bench := func(name string, fn func() error) {
 			b.Run(driver+"/"+name, func(b *testing.B) {
@@ -123,9 +46,7 @@ func BenchmarkFence(b *testing.B) {
 		})
 		bench("InTx", func() error { return term.InTx(ctx, pool, nil, read) })
 		conn, err := pool.Conn(ctx)
-		if err != nil {
-			b.Fatal(err)
-		}
+		check(b, err)
 		defer conn.Close()
 		key := elector.KeyFromName(unique("bench"))
 		if _, err := conn.ExecContext(ctx, "SELECT pg_advisory_lock($1)", key); err != nil {
@@ -133,9 +54,7 @@ func BenchmarkFence(b *testing.B) {
 		}
 		defer conn.ExecContext(ctx, "SELECT pg_advisory_unlock($1)", key)
 		var pid int32
-		if err := conn.QueryRowContext(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
-			b.Fatal(err)
-		}
+		check(b, conn.QueryRowContext(ctx, "SELECT pg_backend_pid()").Scan(&pid))
 		bench("Confirm, with the barrier", func() error {
 			_, err := db.New(conn).Confirm(ctx, db.ConfirmParams{Pid: pid, Key: key, GuardHigh: int32(key >> 32), GuardLow: int32(key)})
 			return err

@@ -245,28 +245,6 @@ func saysFull(t *testing.T, f hooks.Failure) {
 	}
 }
 
-func TestAFullLockTableIsReportedUntilThereIsRoom(t *testing.T) {
-	inSessionScope(t, "the pooler needs locks to look up a role")
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := cramped(t)
-		empty := s.fill(t, 0)
-		var all []*candidate
-		for _, opts := range [][]elector.Option{nil, {elector.WithTakeover(elector.Wait)}} {
-			all = append(all, s.stand(t, d.open(t, 0, s.DSN()), s.election(t), append(opts, patient)...).run(t, nil))
-		}
-		for _, c := range all {
-			for i := range 3 {
-				saysFull(t, wait(t, c, func(f hooks.Failure) bool { return f.Attempt == i+1 }))
-			}
-		}
-		empty()
-		for _, c := range all {
-			c.elected(t)
-		}
-	})
-}
-
 // Validations look for the locks in pg_locks meanwhile.
 func TestAFullLockTableEndsNoTerm(t *testing.T) {
 	inSessionScope(t, "the pooler needs locks to look up a role")

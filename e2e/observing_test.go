@@ -3,11 +3,7 @@
 package e2e_test
 
 import (
-	"bytes"
-	"context"
 	"database/sql"
-	"errors"
-	"log/slog"
 	"net/http/httptest"
 	"strings"
 	"sync"
@@ -18,100 +14,9 @@ import (
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/health"
-	"github.com/pgelector/pgelector/hooks"
-	sloghooks "github.com/pgelector/pgelector/hooks/slog"
 	"github.com/pgelector/pgelector/roster"
 	"github.com/pgelector/pgelector/shard"
 )
-
-func TestALeaderThatTakesNoRequestsGoesOnAndReportsWhoAsked(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election, role := s.election(t), s.role(t, nil)
-		var lines bytes.Buffer
-		g := newTarget(t, "a")
-		leader := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithRequests(false),
-			elector.WithHooks(g.hook, sloghooks.New(slog.New(slog.NewTextHandler(&lines, nil))))).run(t, nil)
-		leader.elected(t)
-		pool := d.open(t, 1, s.DSN(pgcluster.ForRole(role)))
-		ctx, giveUp := context.WithCancel(soon(t))
-		refused := make(chan struct{})
-		go func() {
-			defer close(refused)
-			got, err := elector.RequestResign(ctx, pool, election)
-			wraps(t, err, elector.ErrUnanswered)
-			wraps(t, err, context.Canceled)
-			if got.CandidateID != leader.CandidateID() {
-				t.Errorf("got %+v", got)
-			}
-		}()
-		asked := func(f hooks.Failure) bool { return f.Op == hooks.OpRequest }
-		heard := wait(t, leader, asked)
-		next(t, leader.after(), func(h hooks.Heartbeat) bool { return h.At.After(heard.At) })
-		giveUp()
-		closed(t, "the request returns", refused)
-		if n := len(leader.rec.Demoted()); n > 0 || !leader.IsLeader() {
-			t.Errorf("%d terms have ended", n)
-		}
-		leader.end(t)
-		if n := number(leader.rec.Failures(), asked); n != 1 || !strings.Contains(heard.Err.Error(), role) {
-			t.Errorf("%d requests were reported, the first as %v", n, heard.Err)
-		}
-		if n := g.scrape(t)[g.of(leader, "pgelector_failures_total", "op", "request")]; n != 1 {
-			t.Errorf("%v requests were counted", n)
-		}
-		_, line, _ := strings.Cut(lines.String(), `level=WARN msg="request not answered" `)
-		if line, _, _ = strings.Cut(line, "\n"); !strings.Contains(line, role) {
-			t.Errorf("the log does not say who asked:\n%s", lines.String())
-		}
-	})
-}
-
-func TestObserveYieldsAnErrorWhileTheServerIsDownAndThenTheLeader(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		s := on(t, own(t))
-		election := s.election(t)
-		c := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil)
-		old := c.elected(t)
-		var failed error
-		var resuming sync.WaitGroup
-		killed, resumed, back := false, false, false
-		for leader, err := range s.stand(t, d.open(t, 1, s.DSN()), election).Observe(soon(t)) {
-			if errors.Is(err, elector.ErrNoLeader) {
-				err = nil
-			}
-			if err != nil && (failed != nil || leader != elector.Leader{}) {
-				t.Errorf("after the error %v it yields %+v, %v", failed, leader, err)
-			}
-			switch failed = err; {
-			case !killed && leader.CandidateID == c.CandidateID():
-				check(t, s.Kill())
-				killed = true
-			case killed && !resumed:
-				if err == nil {
-					t.Errorf("the server is down, and it yields %+v", leader)
-				}
-				resumed = true
-				resuming.Go(func() {
-					time.Sleep(5 * retry) // it asks some times more
-					expect(t, s.Resume(soon(t)))
-				})
-			case resumed && leader.CandidateID == c.CandidateID():
-				back = true
-			}
-			if back {
-				break
-			}
-		}
-		resuming.Wait()
-		if !back {
-			t.Errorf("killed: %t, resumed: %t, and the leader was not seen again", killed, resumed)
-		}
-		next(t, c.rec.Cursor(), func(e hooks.Elected) bool { return e.Token > old.Token })
-	})
-}
 
 // A role without any privilege sees the lease, its scope and since when the leader leads: of
 // one that was elected at once, of a deputy, and of a candidate to which the lock was transferred.

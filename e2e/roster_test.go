@@ -7,7 +7,6 @@ import (
 	"context"
 	"database/sql"
 	"maps"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -185,41 +184,6 @@ func TestACandidateThatLeftMayReturn(t *testing.T) {
 	})
 }
 
-func TestManyElectionsOnOneSessionShareARoster(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		pool, counted := d.openCounted(t, 0, s.DSN())
-		r := rosterOn(t, pool, s.schema(t), roster.WithPublishInterval(time.Hour)) // longer than the test
-		inSessionScope(t, "a shared session needs it")
-		session, err := elector.NewSession(pool, elector.WithCandidateID(unique("many")), elector.WithRetryInterval(retry), elector.WithHooks(r))
-		check(t, err)
-		t.Cleanup(func() { expect(t, session.Close(soon(t))) })
-		const elections = 600 // more than one statement writes
-		var keys []int64
-		for range elections {
-			e, err := session.Elector(unique("shard"))
-			check(t, err)
-			keys = append(keys, e.Key())
-			check(t, e.Start(context.Background()))
-		}
-		eventually(t, "every term is recorded", func() bool {
-			all, err := r.Terms(soon(t), 1, keys...)
-			return err == nil && len(all) == elections && !slices.ContainsFunc(all, func(t roster.Term) bool { return t.Reason != "" })
-		})
-		eventually(t, "everything is written", func() bool { return r.Stats().Waiting == 0 })
-		before := counted.now()
-		check(t, r.SetMetadata(map[string]string{"epoch": "2"}))
-		eventually(t, "all are published again", func() bool {
-			all, err := r.Candidates(soon(t), keys...)
-			return err == nil && len(all) == elections && !slices.ContainsFunc(all, func(c roster.Candidate) bool { return c.Metadata["epoch"] != "2" || !c.Leading })
-		})
-		if sent := counted.since(before)["Publish"]; sent != 2 {
-			t.Errorf("%d candidates were published by %d statements, want 2", elections, sent)
-		}
-	})
-}
-
 // A failure of the roster does not end the term. When the roster works again, it records
 // everything that happened meanwhile.
 func TestAFailureOfTheRosterEndsNoTerm(t *testing.T) {
@@ -249,25 +213,6 @@ func TestAFailureOfTheRosterEndsNoTerm(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestALockedRosterEndsNoTermAndDelaysNoResignation(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		l := loseRoster(t, d)
-		tx, err := l.s.admin.BeginTx(soon(t), nil)
-		check(t, err)
-		defer func() { _ = tx.Rollback() }()
-		_, err = tx.Exec(l.format(`LOCK TABLE $schema.roster_candidates, $schema.roster_terms IN ACCESS EXCLUSIVE MODE`))
-		check(t, err)
-		l.survives(t, context.DeadlineExceeded)
-		resigned := termOf(t, l.leader)
-		expect(t, resigned.Resign(soon(t)))
-		after := l.leader.rec.Cursor()
-		next(t, after, func(e hooks.Elected) bool { return e.Token > resigned.Token() }) // while the tables are locked
-		check(t, tx.Rollback())
-		l.recovers(t)
-	})
 }
 
 // lostRoster is a leader with its own role and a roster that is about to fail.

@@ -237,11 +237,7 @@ func TestAPublicationDoesNotWaitForDiskOrStandby(t *testing.T) {
 	overEach(t, func(t *testing.T, d drivers) {
 		s := on(t, own(t))
 		r := rosterOn(t, d.open(t, 0, s.DSN()), "pgelector", roster.WithPublishInterval(time.Second))
-		_, err := s.admin.Exec("ALTER SYSTEM SET synchronous_standby_names = 'away'")
-		check(t, err)
-		_, err = s.admin.Exec("SELECT pg_reload_conf()")
-		check(t, err)
-		eventually(t, "the standby is waited for", func() bool { return one[string](t, s.admin, "SHOW synchronous_standby_names") == "away" })
+		s.set(t, "synchronous_standby_names", "away")
 		r.OnCampaign(context.Background(), hooks.Campaign{Origin: hooks.Origin{Election: "any", Key: 1, CandidateID: "one"}, At: time.Now()})
 		eventually(t, "it is published, again and again", func() bool { return r.Stats().Writes > 2 })
 		if s := r.Stats(); s.Failures > 0 {
@@ -256,10 +252,7 @@ func TestAPublicationDoesNotWaitForDiskOrStandby(t *testing.T) {
 		}
 		last := published()
 		eventually(t, "meanwhile it is published, again and again", func() bool { return published().Sub(last) > 2*time.Second })
-		_, err = s.admin.Exec("ALTER SYSTEM RESET synchronous_standby_names")
-		check(t, err)
-		_, err = s.admin.Exec("SELECT pg_reload_conf()")
-		check(t, err)
+		s.set(t, "synchronous_standby_names", "")
 		written(t, r)
 	})
 }
@@ -333,16 +326,6 @@ func TestTwentyProcessesCanMigrateAtOnce(t *testing.T) {
 			t.Errorf("applied were %v, want each version once", applied)
 		}
 	})
-}
-
-func TestMigrateKeepsTablesOfANewerVersion(t *testing.T) {
-	t.Parallel()
-	s := onShared(t)
-	schema := s.schema(t)
-	r := rosterOn(t, s.admin, schema)
-	_, err := s.admin.Exec("INSERT INTO " + quoted(schema) + ".roster_migrations VALUES (99)")
-	check(t, err)
-	expect(t, r.Migrate(soon(t)))
 }
 
 func TestMigrateFailsOnAnotherApplicationsTable(t *testing.T) {

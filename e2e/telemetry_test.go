@@ -252,11 +252,11 @@ func TestEachTermIsATraceToWhichTheWorkLinks(t *testing.T) {
 		s := onShared(t)
 		c := s.standTraced(t, d, 0, s.election(t))
 		c.run(t, c.work)
-		lost := c.elected(t)
+		c.elected(t)
 		c.worked(t, 1)
 		after := c.after()
 		s.terminate(t, s.holders(t, c.Key())[0])
-		given := next[hooks.Elected](t, after, nil)
+		next[hooks.Elected](t, after, nil)
 		c.worked(t, 2)
 		c.end(t)
 
@@ -264,26 +264,13 @@ func TestEachTermIsATraceToWhichTheWorkLinks(t *testing.T) {
 		if len(campaigns) != 2 || len(terms) != 2 || len(works) != 2 {
 			t.Fatalf("%d campaigns, %d terms, %d works; want 2 of each", len(campaigns), len(terms), len(works))
 		}
-		for i, elected := range []hooks.Elected{lost, given} {
-			term := terms[i]
+		for i, term := range terms {
 			if !links(term, campaigns[i]) || !links(works[i], term) {
 				t.Errorf("term %d: no link to its campaign, or from its work", i)
-			}
-			if token, found := attribute(term, "pgelector.token"); !found || token != elected.Token {
-				t.Errorf("term %d says token %v, want %d", i, token, elected.Token)
-			}
-			if d := c.rec.Demoted()[i]; !term.EndTime.Equal(d.At) {
-				t.Errorf("term %d ends %v after its context", i, term.EndTime.Sub(d.At))
 			}
 		}
 		if terms[0].Status.Code != codes.Error || terms[1].Status.Code != codes.Unset {
 			t.Errorf("the lost term is %v, the one given up %v", terms[0].Status, terms[1].Status)
-		}
-		if n := len(c.spans("pgelector.demotion")); n != 1 {
-			t.Errorf("%d demotions", n)
-		}
-		if n := len(c.spans("pgelector.resignation")); n != 1 {
-			t.Errorf("%d resignations", n)
 		}
 	})
 }
@@ -295,13 +282,4 @@ func links(from, to tracetest.SpanStub) bool {
 		}
 	}
 	return false
-}
-
-func attribute(s tracetest.SpanStub, key string) (value any, found bool) {
-	for _, a := range s.Attributes {
-		if string(a.Key) == key {
-			return a.Value.AsInterface(), true
-		}
-	}
-	return nil, false
 }

@@ -209,6 +209,33 @@ func TestCandidatesArePublishedWhileTermsCannotBeWritten(t *testing.T) {
 	})
 }
 
+// Each has its term recorded, and is published again at once with other metadata.
+func TestTheCandidatesOfAProcessArePublishedFiveHundredInAStatement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var published atomic.Int64
+		r := on(t, func(_ context.Context, statement string) ([][]driver.Value, error) {
+			if statement == "Publish" {
+				published.Add(1)
+			}
+			return nil, nil
+		})
+		for key := range int64(maxRows + 100) {
+			r.OnElected(t.Context(), hooks.Elected{Origin: hooks.Origin{Election: "orders", Key: key, CandidateID: "one"}, Token: 7, At: time.Now()})
+		}
+		time.Sleep(time.Second)
+		if s := r.Stats(); s.Waiting != 0 || s.Dropped != 0 {
+			t.Errorf("got %+v, want that all terms are written", s)
+		}
+		published.Store(0)
+		check(t, r.SetMetadata(map[string]string{"epoch": "2"}))
+		synctest.Wait()
+		if n := published.Load(); n != 2 || maxRows != 500 {
+			t.Errorf("%d candidates were published by %d statements, want 2", maxRows+100, n)
+		}
+		check(t, r.Close(t.Context()))
+	})
+}
+
 // So none waits for longer than a second.
 func TestChangesOfHealthAreWrittenOncePerSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/pgelector/pgelector/e2e/must"
 	"github.com/pgelector/pgelector/hooks"
 	otelhooks "github.com/pgelector/pgelector/hooks/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -47,9 +48,7 @@ func newBench(t *testing.T) bench {
 	b := bench{reader: sdkmetric.NewManualReader(), exporter: tracetest.NewInMemoryExporter()}
 	b.tracers = sdktrace.NewTracerProvider(sdktrace.WithSyncer(b.exporter))
 	hook, err := otelhooks.New(sdkmetric.NewMeterProvider(sdkmetric.WithReader(b.reader)), b.tracers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Check(t, err)
 	b.Hook = hook
 	return b
 }
@@ -70,9 +69,7 @@ func (b bench) demote(who hooks.Origin, token int64, reason hooks.Reason) {
 func (b bench) collect(t *testing.T) map[string]metricdata.Metrics {
 	t.Helper()
 	var all metricdata.ResourceMetrics
-	if err := b.reader.Collect(t.Context(), &all); err != nil {
-		t.Fatal(err)
-	}
+	must.Check(t, b.reader.Collect(t.Context(), &all))
 	byName := map[string]metricdata.Metrics{}
 	for _, scope := range all.ScopeMetrics {
 		for _, m := range scope.Metrics {
@@ -128,9 +125,7 @@ func TestThePackagesTableListsEachMetricWithItsKindAndUnit(t *testing.T) {
 		measured = append(measured, name+" "+kind+" "+m.Unit)
 	}
 	source, err := os.ReadFile("../../hooks/otel/otel.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Check(t, err)
 	for _, row := range regexp.MustCompile(`(?m)^//\t(pgelector\.[\w.]+) +(gauge|counter|histogram) +(\S+) `).FindAllStringSubmatch(string(source), -1) {
 		listed = append(listed, row[1]+" "+row[2]+" "+row[3])
 	}
@@ -204,9 +199,7 @@ func TestANameThatIsNoUTF8IsQuoted(t *testing.T) {
 	b := newBench(t)
 	b.everything(t, hooks.Origin{Election: "a\xff", Key: 1, CandidateID: "one"})
 	var all metricdata.ResourceMetrics
-	if err := b.reader.Collect(t.Context(), &all); err != nil {
-		t.Fatal(err)
-	}
+	must.Check(t, b.reader.Collect(t.Context(), &all))
 	shown := fmt.Sprintf("%+v %+v", all, b.exporter.GetSpans())
 	if !utf8.ValidString(shown) || !strings.Contains(shown, `"a\xff"`) {
 		t.Errorf("shown is %q", shown)

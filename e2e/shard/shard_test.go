@@ -27,9 +27,7 @@ import (
 	"github.com/pgelector/pgelector/e2e/must"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
-	prometheushooks "github.com/pgelector/pgelector/hooks/prometheus"
 	"github.com/pgelector/pgelector/shard"
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 )
 
@@ -46,7 +44,6 @@ type group struct {
 	shards  int
 	admin   *sql.DB
 	members map[string]*member
-	drivers []string // of the members, in turn
 	mu      sync.Mutex
 	entries []entry
 }
@@ -64,8 +61,7 @@ func groupOf(t *testing.T, shards int, opts ...pgcluster.Option) *group {
 	check(t, err)
 	admin, err := sql.Open("pgx", c.DSN())
 	check(t, err)
-	g := &group{T: t, Cluster: c, name: "group-" + strings.ToLower(rand.Text()[:6]), shards: shards, admin: admin, members: map[string]*member{},
-		drivers: []string{"pgx", "postgres"}}
+	g := &group{T: t, Cluster: c, name: "group-" + strings.ToLower(rand.Text()[:6]), shards: shards, admin: admin, members: map[string]*member{}}
 	t.Cleanup(func() {
 		for id := range g.members {
 			g.leave(id)
@@ -82,7 +78,7 @@ var check = must.Expect
 func (g *group) join(ids ...string) {
 	g.Helper()
 	for _, id := range ids {
-		driver := g.drivers[len(g.members)%2]
+		driver := []string{"pgx", "postgres"}[len(g.members)%2]
 		text, err := json.Marshal(settings{Driver: driver, DSN: g.DSN(), Group: g.name, ID: id, Shards: g.shards})
 		check(g.T, err)
 		m := &member{Cmd: exec.Command(os.Args[0]), read: make(chan struct{})}
@@ -246,61 +242,20 @@ func (g *group) judge() {
 	g.Logf("%d terms of %d shards", len(g.entries)/2, g.shards)
 }
 
-func TestAMemberThatJoinsLeavesOrIsKilledMovesOnlyTheDifference(t *testing.T) {
-	g := newGroup(t)
-	g.join("a", "b", "c")
-	before := g.even("start of three", 3)
-	g.join("d")
-	after := g.even("a fourth joins", 4)
-	g.moved("join", before, after, len(after["d"]))
-	g.leave("b")
-	before, after = after, g.even("one leaves", 3)
-	g.moved("leave", before, after, len(before["b"]))
-	g.kill("c")
-	before, after = after, g.even("one is killed", 2)
-	g.moved("kill", before, after, len(before["c"]))
-}
-
-func TestARollingRestartMovesEachShardAtMostTwiceForEachRestart(t *testing.T) {
-	g := newGroup(t)
-	g.join("a", "b", "c")
-	g.even("start of three", 3)
-	for _, id := range []string{"a", "b", "c"} {
-		first := g.even("before", 3)
-		g.leave(id)
-		second := g.even(id+" leaves", 2)
-		g.moved("leave", first, second, len(first[id]))
-		g.join(id)
-		third := g.even(id+" is back", 3)
-		g.moved("return", second, third, len(third[id]))
-	}
-}
-
 func TestTheShardsOfAFrozenMemberAreLedByOthersAfterItsLease(t *testing.T) {
-	for _, drivers := range [][]string{{"pgx", "postgres"}, {"postgres", "pgx"}} {
-		t.Run(drivers[0], func(t *testing.T) {
+	for driver, id := range map[string]string{"pgx": "a", "postgres": "b"} {
+		t.Run(driver, func(t *testing.T) {
 			t.Parallel()
 			g := newGroup(t)
-			g.drivers = drivers
 			g.join("a", "b", "c")
 			before := g.even("start of three", 3)
-			g.freeze("a", before["a"])
+			g.freeze(id, before[id])
 			after := g.even("one is frozen", 2)
-			g.moved("freeze", before, after, len(before["a"]))
-			check(t, g.members["a"].Process.Signal(syscall.SIGCONT))
+			g.moved("freeze", before, after, len(before[id]))
+			check(t, g.members[id].Process.Signal(syscall.SIGCONT))
 			g.even("it is thawed", 3)
 		})
 	}
-}
-
-func TestAfterARestartOfTheServerTheSharesAreEven(t *testing.T) {
-	g := newGroup(t)
-	g.join("a", "b", "c")
-	g.even("start of three", 3)
-	check(t, g.Cluster.Kill())
-	time.Sleep(lease) // until nobody believes to lead
-	check(t, g.Resume(t.Context()))
-	g.even("the server is back", 3)
 }
 
 // Everything at once: the server, a kill, a freeze and two that join.
@@ -420,103 +375,4 @@ func (g *group) transactions() (n int64) {
 	g.Helper()
 	check(g.T, g.admin.QueryRow("SELECT sum(xact_commit + xact_rollback) FROM pg_stat_database").Scan(&n))
 	return n
-}
-
-// Each shard has its own tokens, its own fenced transactions and its own metrics.
-func TestEachShardIsATermOfItsOwn(t *testing.T) {
-	t.Parallel()
-	g := newGroup(t)
-	_, err := g.admin.Exec("CREATE TABLE done (shard text, token bigint, at timestamptz DEFAULT clock_timestamp())")
-	check(t, err)
-	registry := prometheus.NewRegistry()
-	join := func(id, driver string) (leave func()) {
-		pool, err := sql.Open(driver, g.DSN())
-		check(t, err)
-		counts := prometheushooks.New()
-		check(t, prometheus.WrapRegistererWith(prometheus.Labels{"candidate": id}, registry).Register(counts))
-		ctx, stop := context.WithCancel(context.Background())
-		var run sync.WaitGroup
-		run.Go(func() {
-			_ = shard.Run(ctx, pool, g.name, shard.Numbers(shards), func(ctx context.Context, name string, term *elector.Term) error {
-				err := term.InTx(ctx, pool, nil, func(tx *sql.Tx) error {
-					_, err := tx.Exec("INSERT INTO done (shard, token) VALUES ($1, $2)", name, term.Token())
-					return err
-				})
-				if err != nil && ctx.Err() == nil {
-					t.Errorf("shard %s: %v", name, err)
-				}
-				<-ctx.Done()
-				return nil
-			}, shard.WithSession(elector.WithCandidateID(id), elector.WithLease(lease), elector.WithHeartbeatInterval(lease/10), elector.WithHooks(counts)))
-		})
-		return sync.OnceFunc(func() { stop(); run.Wait(); _ = pool.Close() })
-	}
-	// led lists the shards that each member leads, as its metrics say.
-	led := func() map[string][]string {
-		families, err := registry.Gather()
-		check(t, err)
-		led := map[string][]string{}
-		for _, family := range families {
-			for _, m := range family.GetMetric() {
-				if family.GetName() == "pgelector_leader" && m.GetGauge().GetValue() == 1 {
-					labels := map[string]string{}
-					for _, l := range m.GetLabel() {
-						labels[l.GetName()] = l.GetValue()
-					}
-					for i := range shards {
-						if labels["election"] == shard.Election(g.name, fmt.Sprint(i)) {
-							led[labels["candidate"]] = append(led[labels["candidate"]], fmt.Sprint(i))
-						}
-					}
-				}
-			}
-		}
-		return led
-	}
-	await := func(what string, is func(map[string][]string) bool) {
-		t.Helper()
-		for began := time.Now(); !is(led()); time.Sleep(20 * time.Millisecond) {
-			if time.Since(began) > time.Minute {
-				t.Fatalf("%s: the metrics say %v", what, led())
-			}
-		}
-	}
-
-	// worked reports whether each shard has been worked on so many times.
-	worked := func(times int) bool {
-		var n int
-		check(t, g.admin.QueryRow("SELECT count(*) FROM (SELECT FROM done GROUP BY shard HAVING count(*) >= $1) AS d", times).Scan(&n))
-		return n == shards
-	}
-
-	leaveFirst := join("first", "pgx")
-	defer leaveFirst()
-	await("alone", func(led map[string][]string) bool { return len(led["first"]) == shards && worked(1) })
-	leaveSecond := join("second", "postgres")
-	defer leaveSecond()
-	await("two", func(led map[string][]string) bool {
-		return len(led["first"]) == shards/2 && len(led["second"]) == shards/2 && !slices.ContainsFunc(led["first"], func(s string) bool { return slices.Contains(led["second"], s) })
-	})
-	leaveFirst()
-	await("one again", func(led map[string][]string) bool { return len(led["second"]) == shards && worked(2) })
-	leaveSecond()
-
-	rows, err := g.admin.Query("SELECT shard, array_agg(token ORDER BY at)::text, count(*), bool_and(rises) FROM " +
-		"(SELECT shard, token, at, token > lag(token, 1, 0::bigint) OVER (PARTITION BY shard ORDER BY at) AS rises FROM done) AS d GROUP BY shard")
-	check(t, err)
-	defer rows.Close()
-	seen := 0
-	for rows.Next() {
-		var name, tokens string
-		var n int
-		var rises bool
-		check(t, rows.Scan(&name, &tokens, &n, &rises))
-		if seen++; !rises || n < 2 || n > 3 {
-			t.Errorf("shard %s was worked on with the tokens %s", name, tokens)
-		}
-	}
-	check(t, rows.Err())
-	if seen != shards {
-		t.Errorf("%d shards were worked on, want %d", seen, shards)
-	}
 }

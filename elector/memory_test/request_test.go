@@ -200,6 +200,9 @@ func TestARequestThatIsNotAnsweredNamesTheLeader(t *testing.T) {
 			b.Errorf("got %+v, %v", got, err)
 		}
 		b.failed(leader, hooks.OpRequest)
+		if refused := leader.rec.Failures()[0].Err; !strings.Contains(refused.Error(), `requested by role "postgres"`) {
+			b.Errorf("it does not say who asked: %v", refused)
+		}
 		b.wraps(term.Resign(context.Background()))
 	})
 }
