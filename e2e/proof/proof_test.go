@@ -174,6 +174,19 @@ func TestTheChartAndTheTableHaveTheSameDigits(t *testing.T) {
 	}
 }
 
+// The record of a step that has become shorter says how long the longer command took.
+func TestAStepTakesTheMinutesOfItsLastRunIfTheCommandIsTheSame(t *testing.T) {
+	s := step{command: "make model", minutes: 3}
+	for minutes, r := range map[int]record{5: {Command: "make model", Minutes: 5}, 3: {Command: "make model RUNS=9", Minutes: 79}} {
+		if got := s.about(r); got != minutes {
+			t.Errorf("after %+v the step takes %d minutes, not %d", r, got, minutes)
+		}
+	}
+	if got := s.about(record{}); got != 3 {
+		t.Errorf("a step that has never run takes %d minutes", got)
+	}
+}
+
 // A step runs again after a change of the library, and of its own folders.
 func TestAStepIsOfItsCode(t *testing.T) {
 	none, library := step{}.code(nil), []string{"internal/lock/lock.go", "queries/try.sql", "go.mod", "db/try.sql.go"}
