@@ -5,8 +5,6 @@ package pgcluster
 import (
 	"context"
 	"errors"
-	"io"
-	"net"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,16 +19,6 @@ func proxied(t *testing.T) *Proxy {
 	check(t, err)
 	t.Cleanup(func() { check(t, p.Close()) })
 	return p
-}
-
-func TestProxyPassesEverythingOn(t *testing.T) {
-	conn := connect(t, proxied(t).DSN(WithParam("application_name", "by proxy")))
-	if got := ask[string](t, conn, "SELECT repeat('x', 10000000)"); len(got) != 10_000_000 {
-		t.Errorf("got %d bytes", len(got))
-	}
-	if got := ask[string](t, conn, "SHOW application_name"); got != "by proxy" {
-		t.Errorf("application_name is %q", got)
-	}
 }
 
 func TestABlackHoleStopsOldAndNewConnections(t *testing.T) {
@@ -63,22 +51,6 @@ func TestABlackHoleHidesAClosedClientFromTheServer(t *testing.T) {
 	eventually(t, 5*time.Second, "the server ends the session after Heal", func() bool { return sessions() == 0 })
 }
 
-func TestHealDeliversTheBytesThatTheBlackHoleHeldBack(t *testing.T) {
-	p := proxied(t)
-	conn := connect(t, p.DSN())
-	p.BlackHole()
-	healed := time.AfterFunc(100*time.Millisecond, p.Heal)
-	defer healed.Stop()
-	began := time.Now()
-	if got := ask[int](t, conn, "SELECT 42"); got != 42 {
-		t.Errorf("got %d", got)
-	}
-	if took := time.Since(began); took < 90*time.Millisecond {
-		t.Errorf("the answer came after %v, through the black hole", took)
-	}
-	ask[int](t, connect(t, p.DSN()), "SELECT 1")
-}
-
 func TestResetBreaksConnectionsWithRST(t *testing.T) {
 	for _, name := range []string{"healthy", "black hole"} {
 		t.Run(name, func(t *testing.T) {
@@ -95,26 +67,6 @@ func TestResetBreaksConnectionsWithRST(t *testing.T) {
 			ask[int](t, connect(t, p.DSN()), "SELECT 1")
 		})
 	}
-}
-
-func TestLeadToRedirectsNewConnections(t *testing.T) {
-	other := own(t)
-	p := proxied(t)
-	port := func() int { return ask[int](t, connect(t, p.DSN()), "SELECT current_setting('port')::int") }
-	old := connect(t, p.DSN())
-	p.LeadTo(other)
-	if got := port(); got != other.Port() {
-		t.Errorf("a new connection reaches port %d, want %d", got, other.Port())
-	}
-	p.LeadTo(nil)
-	if conn, err := pgx.Connect(t.Context(), p.DSN()); err == nil {
-		t.Errorf("a connection that leads nowhere is %v", conn)
-	}
-	p.LeadTo(shared.Get(t))
-	if got := port(); got != shared.Get(t).Port() {
-		t.Errorf("a new connection reaches port %d, want %d", got, shared.Get(t).Port())
-	}
-	ask[int](t, old, "SELECT 1")
 }
 
 func TestSlowDelaysEachDirection(t *testing.T) {
@@ -137,34 +89,6 @@ func TestSlowDelaysEachDirection(t *testing.T) {
 	}
 	if soonest > 90*time.Millisecond {
 		t.Errorf("after Heal five round trips took %v and more", soonest)
-	}
-}
-
-func TestProxyOutlivesARestartOfTheServer(t *testing.T) {
-	c := own(t)
-	p, err := c.Proxy(t.Context())
-	check(t, err)
-	check(t, c.Shutdown(t.Context(), Fast))
-	if _, err := pgx.Connect(t.Context(), p.DSN()); err == nil {
-		t.Error("connected to a server that is down")
-	}
-	check(t, c.Resume(t.Context()))
-	ask[int](t, connect(t, p.DSN()), "SELECT 1")
-}
-
-func TestClosedProxyRefusesConnections(t *testing.T) {
-	p := proxied(t)
-	idle, err := net.Dial("tcp4", p.Addr())
-	check(t, err)
-	defer idle.Close()
-	p.BlackHole()
-	check(t, p.Close())
-	check(t, p.Close())
-	if _, err := io.ReadAll(idle); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("the open connection got error %v", err)
-	}
-	if _, err := net.Dial("tcp4", p.Addr()); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("a new connection got error %v", err)
 	}
 }
 
