@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/pgelector/pgelector/e2e/must"
 )
 
 func proxied(t *testing.T) *Proxy {
@@ -48,7 +49,7 @@ func TestABlackHoleHidesAClosedClientFromTheServer(t *testing.T) {
 		t.Error("the server ended the session")
 	}
 	p.Heal()
-	eventually(t, 5*time.Second, "the server ends the session after Heal", func() bool { return sessions() == 0 })
+	must.Eventually(t, "the server ends the session after Heal", func() bool { return sessions() == 0 })
 }
 
 func TestResetBreaksConnectionsWithRST(t *testing.T) {
