@@ -87,13 +87,6 @@ func TestServerListensOnLoopbackOnly(t *testing.T) {
 	}
 }
 
-func TestStartRefusesSettingsThatItChooses(t *testing.T) {
-	_, err := Start(t.Context(), WithSetting("Port", "5432"))
-	if err == nil || !strings.Contains(err.Error(), "leave it out") {
-		t.Errorf("got error %v", err)
-	}
-}
-
 func TestAFailedStartReportsTheServersLogAndLeavesNothing(t *testing.T) {
 	tmp := temporaryRoot(t)
 	t.Setenv("TMPDIR", tmp)

@@ -338,10 +338,7 @@ var clockSource string
 // WithClock makes the server's wall clock settable with SetClock. Its standbys use the
 // machine's clock.
 func WithClock() Option {
-	return func(o *options) error {
-		o.clock = true
-		return nil
-	}
+	return func(o *options) { o.clock = true }
 }
 
 // SetClock sets the server's wall clock to the machine's clock plus the offset, in all its
