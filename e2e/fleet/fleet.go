@@ -11,7 +11,7 @@
 // # Reading order
 //
 // fleet.go runs in the program, and checks the recorded writes; candidate.go runs in a candidate's
-// process.
+// process; program.go has the programs' flags, and what a run leaves behind.
 package fleet
 
 import (

@@ -166,6 +166,12 @@ func choose(only string) ([]fault, error) {
 	return chosen, nil
 }
 
+func listFaults() {
+	for _, f := range faults() {
+		fmt.Printf("%-18s %s\n", f.name, f.about)
+	}
+}
+
 // A fault is one kind of fault. inject injects it and ends it; when it returns, the cluster
 // recovers unaided. While the fault lasts, inject calls meanwhile once.
 type fault struct {
