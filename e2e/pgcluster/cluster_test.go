@@ -42,6 +42,13 @@ func own(t *testing.T, opts ...Option) *Cluster {
 
 var check = must.Check
 
+func mustBeEmpty(t *testing.T, dir string) {
+	t.Helper()
+	if left := must.Leftovers(t, dir); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
 // connect opens a connection that is closed at the end of the test.
 func connect(t *testing.T, dsn string) *pgx.Conn {
 	t.Helper()
@@ -88,7 +95,7 @@ func TestServerListensOnLoopbackOnly(t *testing.T) {
 }
 
 func TestAFailedStartReportsTheServersLogAndLeavesNothing(t *testing.T) {
-	tmp := temporaryRoot(t)
+	tmp := must.Root(t)
 	t.Setenv("TMPDIR", tmp)
 	_, err := Start(t.Context(), WithSetting("max_connections", "many"))
 	if err == nil || !strings.Contains(err.Error(), `invalid value for parameter "max_connections": "many"`) {
@@ -98,7 +105,7 @@ func TestAFailedStartReportsTheServersLogAndLeavesNothing(t *testing.T) {
 }
 
 func TestACancelledStartLeavesNothing(t *testing.T) {
-	tmp := temporaryRoot(t)
+	tmp := must.Root(t)
 	t.Setenv("TMPDIR", tmp)
 	t.Setenv("XDG_CACHE_HOME", t.TempDir()) // without a template Start runs initdb
 	ctx, cancel := context.WithCancel(t.Context())
@@ -130,7 +137,7 @@ func TestStartAsRootReportsADirectoryThatTheServerCannotEnter(t *testing.T) {
 }
 
 func TestStopIsIdempotentAndLeavesNothing(t *testing.T) {
-	tmp := temporaryRoot(t)
+	tmp := must.Root(t)
 	t.Setenv("TMPDIR", tmp)
 	c := own(t)
 	_, err := c.AddStandby(t.Context())

@@ -3,7 +3,6 @@
 package pgcluster
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os"
@@ -14,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pgelector/pgelector/e2e/sandbox"
+	"github.com/pgelector/pgelector/e2e/must"
 )
 
 func TestKilledServerRecoversOnResume(t *testing.T) {
@@ -61,7 +60,7 @@ const scenarioVariable = "PGCLUSTER_TEST_SCENARIO"
 
 // actScenario runs in the child. It prints "ready" when there is something to leave behind.
 func actScenario(scenario string) {
-	must := func(err error) {
+	exit := func(err error) {
 		if err != nil {
 			fmt.Println("child:", err)
 			os.Exit(3)
@@ -72,20 +71,20 @@ func actScenario(scenario string) {
 		fmt.Println("ready")
 	}
 	c, err := Start(ctx)
-	must(err)
+	exit(err)
 	_, err = c.AddStandby(ctx)
-	must(err)
+	exit(err)
 	if _, err := findBouncer(); err == nil {
 		_, err = c.Bouncer(ctx, Session)
-		must(err)
+		exit(err)
 	}
 	conn, err := c.Conn(ctx) // so that there is a backend too
-	must(err)
+	exit(err)
 	switch scenario {
 	case "frozen":
-		must(c.Freeze())
+		exit(c.Freeze())
 	case "crashed":
-		must(c.Kill())
+		exit(c.Kill())
 	}
 	fmt.Println("ready")
 	switch scenario {
@@ -96,23 +95,6 @@ func actScenario(scenario string) {
 	}
 	time.Sleep(time.Minute)
 	conn.Close(ctx)
-}
-
-// spawn starts a child in a new process group, with tmp as its directory for temporary files,
-// and returns when it is ready.
-func spawn(t *testing.T, scenario, tmp string, env ...string) *exec.Cmd {
-	t.Helper()
-	child := exec.Command(os.Args[0])
-	child.Env = append(append(os.Environ(), scenarioVariable+"="+scenario, "TMPDIR="+tmp), env...)
-	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	stdout, err := child.StdoutPipe()
-	check(t, err)
-	check(t, child.Start())
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if line != "ready\n" {
-		t.Fatalf("the child said %q, error %v", line, err)
-	}
-	return child
 }
 
 func TestNothingIsLeftWhenTheProcess(t *testing.T) {
@@ -134,12 +116,12 @@ func TestNothingIsLeftWhenTheProcess(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			tmp := temporaryRoot(t)
-			child := spawn(t, test.scenario, tmp)
+			tmp := must.Root(t)
+			child := must.Spawn(t, scenarioVariable+"="+test.scenario, "TMPDIR="+tmp)
 			segments := sharedMemory(t, tmp)
 			test.end(t, child)
 			child.Wait()
-			becomesEmpty(t, tmp)
+			must.Vanish(t, tmp)
 			for _, segment := range segments {
 				if sharedMemoryExists(segment) {
 					t.Errorf("shared memory segment %s is left", segment)
@@ -155,12 +137,12 @@ func TestNothingIsLeftWhenTheProcessIsKilledWhileItStarts(t *testing.T) {
 		after := ms * time.Millisecond
 		t.Run(after.String(), func(t *testing.T) {
 			t.Parallel()
-			tmp := temporaryRoot(t)
-			child := spawn(t, "starting", tmp, "XDG_CACHE_HOME="+t.TempDir())
+			tmp := must.Root(t)
+			child := must.Spawn(t, scenarioVariable+"=starting", "TMPDIR="+tmp, "XDG_CACHE_HOME="+t.TempDir())
 			time.Sleep(after)
 			check(t, child.Process.Kill())
 			child.Wait()
-			becomesEmpty(t, tmp)
+			must.Vanish(t, tmp)
 		})
 	}
 }
@@ -176,40 +158,6 @@ func TestCtrlCDoesNotReachTheServer(t *testing.T) {
 	}
 }
 
-// temporaryRoot returns a directory to use as TMPDIR.
-func temporaryRoot(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	check(t, os.Chmod(filepath.Dir(dir), 0o755)) // the servers may run as another user
-	check(t, os.Chmod(dir, 0o755))
-	return dir
-}
-
-func mustBeEmpty(t *testing.T, dir string) {
-	t.Helper()
-	if left := leftovers(t, dir); len(left) > 0 {
-		t.Errorf("left: %q", left)
-	}
-}
-
-// becomesEmpty waits for the reaper, which runs in the background.
-func becomesEmpty(t *testing.T, dir string) {
-	t.Helper()
-	for deadline := time.Now().Add(15 * time.Second); len(leftovers(t, dir)) > 0; time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("left after 15 seconds: %q", leftovers(t, dir))
-		}
-	}
-}
-
-// leftovers returns what sandbox.Leftovers does.
-func leftovers(t *testing.T, dir string) []string {
-	t.Helper()
-	left, err := sandbox.Leftovers(dir)
-	check(t, err)
-	return left
-}
-
 // sharedMemory returns the System V segments of the servers below a directory.
 func sharedMemory(t *testing.T, dir string) []string {
 	t.Helper()
@@ -223,7 +171,7 @@ func sharedMemory(t *testing.T, dir string) []string {
 		ids = append(ids, strings.Fields(lines[6])[1])
 	}
 	if len(ids) != 2 {
-		t.Errorf("%d servers run, want 2: %q", len(ids), leftovers(t, dir))
+		t.Errorf("%d servers run, want 2: %q", len(ids), must.Leftovers(t, dir))
 	}
 	return ids
 }
