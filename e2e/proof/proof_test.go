@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // No document has a figure that the committed proofs have not.
@@ -137,40 +136,6 @@ func TestTheCostsOfFailoversAreRead(t *testing.T) {
 	}
 	if err := failoverCells(page+"- tokens rose strictly: **BROKEN, 1 times**. 5 terms.\n", figures); err == nil {
 		t.Error("a page with a broken promise has figures")
-	}
-}
-
-// The chart shows the longer of the two silent faults, of the same samples.
-func TestTheChartAndTheTableHaveTheSameDigits(t *testing.T) {
-	t.Chdir("../..")
-	records, err := readRecords()
-	if err != nil {
-		t.Fatal(err)
-	}
-	chart, err := os.ReadFile("docs/pictures/failover.svg")
-	if err != nil {
-		t.Fatal(err)
-	}
-	texts := regexp.MustCompile(`<text[^>]*>([^<]*)</text>`).FindAllStringSubmatch(string(chart), -1)
-	for in, says := range map[string]string{"pgelector, lease 10 s": compared[0].says, "etcd, TTL 2 s": "etcd, fastest, TTL 2 s"} {
-		row := slices.IndexFunc(texts, func(text []string) bool { return text[1] == in })
-		for i, costs := range [][]string{{"clean resignation"}, {"`kill -9`"}, {"process frozen", "link cut"}} {
-			var want string
-			var longest time.Duration
-			for _, cost := range costs {
-				figure := records["bench"].Figures[says+", "+cost]
-				took, err := time.ParseDuration(strings.ReplaceAll(figure, " ", ""))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if took > longest {
-					want, longest = figure, took
-				}
-			}
-			if row < 0 || texts[row+1+i][1] != want {
-				t.Errorf("%s, %s: the table has %q, the chart %q", says, costs, want, texts[row+1+i][1])
-			}
-		}
 	}
 }
 
