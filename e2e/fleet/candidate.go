@@ -86,7 +86,7 @@ func runCandidate(text string) (exit int) {
 	if err := c.newElectors(); err != nil {
 		return complain(err)
 	}
-	c.out.Record(history.Event{Kind: history.Hello, PID: os.Getpid(), Text: c.Seat.String(), Driver: c.DriverName(), Lease: c.LeaseLength(), Idle: c.Idle})
+	c.out.Record(history.Event{Kind: history.Hello, PID: os.Getpid(), Text: c.Seat.String()})
 	err := c.run()
 	c.out.Record(history.Event{Kind: history.Bye})
 	if err = errors.Join(err, c.out.Err()); err != nil {
@@ -112,7 +112,7 @@ func (c *candidate) newElectors() (err error) {
 			opts = append(opts, elector.WithDeputyInterval(c.Interval))
 		}
 		if c.Synchronous {
-			opts = append(opts, elector.WithSynchronousStandby(c.LeaseLength()))
+			opts = append(opts, elector.WithSynchronousStandby(Lease))
 		}
 		return c.enter("", func(hooks elector.CommonOption) (*elector.Elector, error) {
 			return elector.New(c.pool, FirstElection, append(opts, hooks)...)
@@ -265,14 +265,10 @@ func (e *entry) hook() hooks.Funcs {
 }
 
 // lead is the leader's work: small steps, each in a valid term. In the first election it
-// also writes to the register, and remembers the value that it wrote. An idle leader only
-// waits for the end of its term.
+// also writes to the register, and remembers the value that it wrote.
 func (e *entry) lead(ctx context.Context, term *elector.Term) error {
 	if at := history.Now(); term.Valid() {
 		e.record(history.Event{Kind: history.Began, At: at, Token: term.Token()})
-	}
-	if e.Idle {
-		<-ctx.Done()
 	}
 	register := memory{}
 	for ctx.Err() == nil {
@@ -288,7 +284,7 @@ func (e *entry) lead(ctx context.Context, term *elector.Term) error {
 		}
 	}
 	at := history.Now()
-	overdue := time.Now().After(term.Deadline().Add(e.LeaseLength() / drainShare))
+	overdue := time.Now().After(term.Deadline().Add(drain))
 	e.record(history.Event{Kind: history.Ended, At: at, Token: term.Token(), Overdue: overdue})
 	return nil
 }
@@ -336,7 +332,7 @@ func (e *entry) sample(ctx context.Context) {
 		}
 		last = s
 		select {
-		case <-time.After(Sampling):
+		case <-time.After(sampling):
 		case <-ctx.Done():
 		}
 	}

@@ -11,7 +11,7 @@
 // # Reading order
 //
 // fleet.go runs in the program, and checks the recorded writes; candidate.go runs in a candidate's
-// process.
+// process; program.go has the programs' flags, and what a run leaves behind.
 package fleet
 
 import (
@@ -247,7 +247,7 @@ func (f *Fleet) update() {
 func (f *Fleet) Leader() (m *Member, token int64) {
 	f.update()
 	for _, one := range f.Members {
-		if e := f.terms[one.Name]; e.Leading && e.Token > token && history.Now().Sub(e.At) < one.LeaseLength() {
+		if e := f.terms[one.Name]; e.Leading && e.Token > token && history.Now().Sub(e.At) < Lease {
 			m, token = one, e.Token
 		}
 	}
@@ -283,8 +283,6 @@ type Seat struct {
 	Draws       bool             // each process draws its takeover and deputy interval
 	Synchronous bool             // WithSynchronousStandby; not on a Session
 	Retry       time.Duration    // 0 means the constant Retry
-	Lease       time.Duration    // with the default heartbeat interval; 0 means the constants Lease and Heartbeat
-	Idle        bool             // as the leader it does nothing
 }
 
 // A Route names how a candidate reaches the server.
@@ -299,22 +297,15 @@ func (s Seat) String() string {
 	case s.Draws:
 		text = "draws its takeover"
 	}
-	return s.DriverName() + ", " + text + ", " + string(s.Route)
-}
-
-// DriverName returns the name that documents use for the driver.
-func (s Seat) DriverName() string {
-	if s.By == "postgres" {
-		return "lib/pq"
+	by := s.By
+	if by == "postgres" {
+		by = "lib/pq"
 	}
-	return s.By
+	return by + ", " + text + ", " + string(s.Route)
 }
 
-// LeaseLength returns the lease of the seat's candidates.
-func (s Seat) LeaseLength() time.Duration { return cmp.Or(s.Lease, Lease) }
-
-// The settings of every candidate whose seat has no others. The lease is short, so that much
-// happens, and long enough that a busy machine loses few terms.
+// The settings of every candidate. The lease is short, so that much happens, and long
+// enough that a busy machine loses few terms.
 const (
 	Lease     = 3 * time.Second
 	Heartbeat = 300 * time.Millisecond
@@ -322,20 +313,15 @@ const (
 	Backoff   = time.Second
 )
 
-// Grace is how long a leader with that Lease may work after its last answered heartbeat.
-const Grace = Lease - Lease/marginShare
-
-// GraceOf returns the grace of a lease.
-func GraceOf(lease time.Duration) time.Duration { return lease - lease/marginShare }
-
-// The elector's margin and its default drain are these shares of the lease.
 const (
-	marginShare = 10
-	drainShare  = 5
+	margin = Lease / 10 // the elector's margin
+	drain  = Lease / 5  // the elector's default
+	// Grace is how long a leader may work after its last answered heartbeat.
+	Grace = Lease - margin
 )
 
 const (
-	Sampling = 2 * time.Millisecond  // between two calls of IsLeader
+	sampling = 2 * time.Millisecond  // between two calls of IsLeader
 	writing  = 60 * time.Millisecond // maximum pause between two writes of a leader
 )
 
@@ -349,15 +335,12 @@ const Bound = 3*Lease + Backoff + 15*time.Second
 const Patience = time.Minute
 
 func (p spec) options() []elector.SessionOption {
-	opts := []elector.SessionOption{
+	return []elector.SessionOption{
 		elector.WithCandidateID(p.Name),
-		elector.WithLease(p.LeaseLength()),
+		elector.WithLease(Lease),
+		elector.WithHeartbeatInterval(Heartbeat),
 		elector.WithRetryInterval(cmp.Or(p.Retry, Retry)),
 	}
-	if p.Lease == 0 {
-		opts = append(opts, elector.WithHeartbeatInterval(Heartbeat))
-	}
-	return opts
 }
 
 // draw returns the seat of the process that is started as number n.

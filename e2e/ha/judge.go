@@ -87,16 +87,15 @@ func retired(events []history.Event, timeline int64) (history.Time, bool) {
 func exclusion(events []history.Event) history.Proof {
 	p := history.Proof{Claim: "no two led at once in one history of the database, nor for longer than two primaries lived"}
 	var same, other []time.Duration
-	all, of := episodes(events), kindsOf(events)
+	all := episodes(events)
 	for _, o := range overlaps(events) {
 		old, fresh := o.a, o.b
 		if old.Token > fresh.Token {
 			old, fresh = fresh, old
 		}
-		grace := fleet.GraceOf(cmp.Or(of[old.Process].lease, fleet.Lease))
 		if old.Timeline() == fresh.Timeline() {
 			same = append(same, o.took)
-			if o.took > grace {
+			if o.took > fleet.Grace {
 				p.Violations = append(p.Violations, fmt.Sprintf("%s (token %d) and %s (token %d) both led for %v, on one timeline", old.Process, old.Token, fresh.Process, fresh.Token, o.took))
 			}
 			continue
@@ -107,8 +106,8 @@ func exclusion(events []history.Event) history.Proof {
 			continue
 		}
 		gone, known := retired(events, fresh.Timeline())
-		if !known || old.End > gone.Add(grace) {
-			p.Violations = append(p.Violations, fmt.Sprintf("%s (token %d) led for %v at the same time as %s (token %d), although the old primary had been gone for longer than %v", old.Process, old.Token, o.took, fresh.Process, fresh.Token, grace))
+		if !known || old.End > gone.Add(fleet.Grace) {
+			p.Violations = append(p.Violations, fmt.Sprintf("%s (token %d) led for %v at the same time as %s (token %d), although the old primary had been gone for longer than %v", old.Process, old.Token, o.took, fresh.Process, fresh.Token, fleet.Grace))
 		}
 	}
 	terms := history.Terms(events)

@@ -231,16 +231,6 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-func TestChooseReturnsTheNamedFaults(t *testing.T) {
-	chosen, err := choose("etcd,lose")
-	if err != nil || len(chosen) != 2 || chosen[0].name != "etcd" || chosen[1].name != "lose" {
-		t.Errorf("got %v, %v", chosen, err)
-	}
-	if _, err := choose("earthquake"); err == nil {
-		t.Error("an earthquake was chosen")
-	}
-}
-
 func TestThePageHasAllFaultsAndFigures(t *testing.T) {
 	path := t.TempDir() + "/page.md"
 	if err := judge(failover()).write(path, "make ha SEED=7"); err != nil {

@@ -8,8 +8,7 @@
 // part in one election over both drivers. They reach the primary by multi-host DSNs, by
 // HAProxy, and by PgBouncer on either side of HAProxy. The program injects each fault in
 // random order, with asynchronous replication, with synchronous replication, and with
-// WithSynchronousStandby. In a last mode the candidates have leases of up to a minute, and
-// some leaders do nothing. Leaders write in fenced transactions, and probes write to each
+// WithSynchronousStandby. Leaders write in fenced transactions, and probes write to each
 // member directly.
 //
 // Each process records what it did and believed (package history). At the end the
@@ -19,7 +18,7 @@
 // # Reading order
 //
 // main.go (one run from start to end, the candidates and their routes), nemesis.go (the faults),
-// probe.go, judge.go, report.go, beliefs.go (how long two believe that they lead).
+// probe.go, judge.go, report.go.
 package main
 
 import (
@@ -30,11 +29,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -47,56 +43,26 @@ import (
 func main() {
 	fleet.RunIfCandidate()
 	var c config
-	flag.Float64Var(&c.minutes, "minutes", 0, "how long to run; 0 injects each fault once in each mode")
-	flag.Uint64Var(&c.seed, "seed", 0, "seed of the random choices; 0 chooses one")
-	flag.StringVar(&c.faults, "faults", "", "inject only these faults, separated by commas (see -list)")
 	flag.StringVar(&c.modes, "modes", allModes, "run in these modes, separated by commas")
-	flag.StringVar(&c.keep, "keep", "", "keep the history in this file, also if the run passes")
 	flag.StringVar(&c.results, "results", "", "write the table to this file")
-	flag.StringVar(&c.judge, "judge", "", "start nothing; check the history in this file")
-	list := flag.Bool("list", false, "list the faults")
-	flag.Parse()
-	switch {
-	case flag.NArg() > 0 || c.minutes < 0:
-		flag.Usage()
-		os.Exit(2)
-	case *list:
-		for _, f := range faults() {
-			fmt.Printf("%-18s %s\n", f.name, f.about)
-		}
-		return
-	case c.judge != "":
-		if err := recheck(c); err != nil {
-			fmt.Println("FAILED:", err)
-			os.Exit(1)
-		}
-		return
-	}
-	if c.seed == 0 {
-		c.seed = rand.Uint64N(1e9) + 1
-	}
+	c.Parse(0, "how long to run; 0 injects each fault once in each mode", listFaults, func(events []history.Event) error { return c.report(events) })
 	os.Exit(tryAll(c))
 }
 
 // config holds the flags.
 type config struct {
-	minutes       float64
-	seed          uint64
-	faults, modes string
-	keep, results string
-	judge         string
+	fleet.Program
+	modes, results string
 }
 
 // perMode returns the time for one mode.
 func (c config) perMode(modes int) time.Duration {
-	return time.Duration(c.minutes * float64(time.Minute) / float64(modes))
+	return time.Duration(c.Minutes * float64(time.Minute) / float64(modes))
 }
 
 // tryAll returns the exit status.
 func tryAll(c config) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	if err := cluster.Missing(ctx); err != nil {
+	if err := cluster.Missing(context.Background()); err != nil {
 		if os.Getenv("CI") != "" {
 			fmt.Println("FAILED:", err)
 			return 1
@@ -104,26 +70,14 @@ func tryAll(c config) int {
 		fmt.Println("SKIPPED:", err)
 		return 0
 	}
-	path := c.keep
-	if path == "" {
-		path = filepath.Join(os.TempDir(), fmt.Sprintf("pgelector-ha-%d.jsonl", c.seed))
-	}
-	err := run(ctx, c, path)
-	if err == nil && c.keep == "" {
-		err = os.Remove(path)
-	}
-	if err != nil {
-		fmt.Printf("\nFAILED: %v\n\nThe history is in %s\nTo repeat it: %s\n", err, path, c.command())
-		return 1
-	}
-	return 0
+	return c.Try("ha", c.command(), func(ctx context.Context, path string) error { return run(ctx, c, path) })
 }
 
 // command returns the command line that repeats the run.
 func (c config) command() string {
-	words := []string{"make ha", fmt.Sprintf("MINUTES=%g", c.minutes), fmt.Sprintf("SEED=%d", c.seed)}
-	if c.faults != "" {
-		words = append(words, "FAULTS="+c.faults)
+	words := []string{"make ha", fmt.Sprintf("MINUTES=%g", c.Minutes), fmt.Sprintf("SEED=%d", c.Seed)}
+	if c.Faults != "" {
+		words = append(words, "FAULTS="+c.Faults)
 	}
 	if c.modes != allModes {
 		words = append(words, "MODES="+c.modes)
@@ -157,25 +111,21 @@ const retry = time.Second
 // connectTimeout is the connect_timeout of the DSNs.
 const connectTimeout = 2 * time.Second
 
-// The modes. The same faults are injected in each, but for leases.
+// The modes. The same faults are injected in each.
 const (
 	async   = "async"   // asynchronous replication
 	proxied = "proxied" // asynchronous; all candidates use the HAProxy that cuts
 	synced  = "sync"    // synchronous replication
 	guarded = "guarded" // synchronous; every candidate has WithSynchronousStandby
-	leases  = "leases"  // asynchronous; each fault meets another kind of candidates: see beliefs.go
 
-	allModes = async + "," + proxied + "," + synced + "," + guarded + "," + leases
+	allModes = async + "," + proxied + "," + synced + "," + guarded
 )
 
 // asynchronous reports whether commits do not wait for a standby.
-func asynchronous(mode string) bool { return mode == async || mode == proxied || mode == leases }
+func asynchronous(mode string) bool { return mode == async || mode == proxied }
 
 // seatsIn returns the candidates of a mode. In guarded mode none has a shared session.
 func seatsIn(mode string) []fleet.Seat {
-	if mode == leases {
-		return kinds()[0].seats()
-	}
 	all := slices.Clone(seats)
 	for i := range all {
 		all[i].Retry = retry
@@ -218,7 +168,7 @@ func dsn(c *cluster.Cluster, route fleet.Route) string {
 // writes the history to path.
 func run(ctx context.Context, c config, path string) (err error) {
 	fmt.Println(c.command())
-	chosen, err := choose(c.faults)
+	chosen, err := choose(c.Faults)
 	if err != nil {
 		return err
 	}
@@ -230,7 +180,7 @@ func run(ctx context.Context, c config, path string) (err error) {
 	if err := createTables(ctx, servers); err != nil {
 		return err
 	}
-	n := &nemesis{cluster: servers, rnd: rand.New(rand.NewPCG(c.seed, 0)), all: chosen}
+	n := &nemesis{cluster: servers, rnd: rand.New(rand.NewPCG(c.Seed, 0)), all: chosen}
 	n.Fleet = fleet.New(fleet.Config{
 		DSN:   func(m *fleet.Member) string { return dsn(servers, m.Route) },
 		Ended: n.ended,
@@ -273,13 +223,13 @@ func injectFaults(ctx context.Context, c config, n *nemesis) error {
 		if err := n.cluster.SetSynchronous(ctx, !asynchronous(n.mode)); err != nil {
 			return err
 		}
-		line, err := n.recover(ctx, fmt.Sprintf("%d candidates, %s", len(n.Seats), n.mode), history.Now())
+		line, err := n.recover(ctx, fmt.Sprintf("%d candidates, %s", len(seats), n.mode), history.Now())
 		if err != nil {
 			return err
 		}
 		report(line)
 		var end time.Time
-		if c.minutes > 0 {
+		if c.Minutes > 0 {
 			end = time.Now().Add(c.perMode(len(modes)))
 		}
 		if err := n.injectAll(ctx, report, end); err != nil {
@@ -337,23 +287,13 @@ func readLedger(ctx context.Context, n *nemesis) error {
 
 // leftovers checks, after every candidate has left, that no lock is left.
 func leftovers(ctx context.Context, c *cluster.Cluster) (history.Proof, error) {
-	p := history.Proof{Claim: "nothing was left behind", Checked: "every process had ended, and the primary had no advisory lock"}
 	conn, err := connect(ctx, c)
 	if err != nil {
-		return p, err
+		return history.Proof{}, err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	for deadline := time.Now().Add(fleet.Patience); ; time.Sleep(20 * time.Millisecond) {
-		var locks int
-		err := conn.QueryRow(ctx, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").Scan(&locks)
-		if err != nil || locks == 0 {
-			return p, err
-		}
-		if time.Now().After(deadline) {
-			p.Violations = append(p.Violations, fmt.Sprintf("%d locks are left", locks))
-			return p, nil
-		}
-	}
+	return fleet.NothingLeft(ctx, conn, "every process had ended, and the primary had no advisory lock",
+		"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
 }
 
 // report checks a history and prints the result.
@@ -366,13 +306,4 @@ func (c config) report(events []history.Event, more ...history.Proof) error {
 		err = r.write(c.results, c.command())
 	}
 	return errors.Join(err, history.FailedProofs(r.proofs))
-}
-
-// recheck checks a history that an earlier run kept.
-func recheck(c config) error {
-	events, err := history.Load(c.judge)
-	if err != nil {
-		return err
-	}
-	return c.report(events)
 }

@@ -22,12 +22,11 @@ import (
 type report struct {
 	rows          []row
 	proofs        []history.Proof
-	beliefs       []belief
 	reinitialized int // members that the harness reinitialized
 }
 
 func judge(events []history.Event) report {
-	r := report{rows: measure(events), proofs: prove(events), beliefs: believed(events)}
+	r := report{rows: measure(events), proofs: prove(events)}
 	for _, e := range events {
 		if e.Kind == history.Remade {
 			r.reinitialized++
@@ -38,9 +37,6 @@ func judge(events []history.Event) report {
 
 func (r report) print(out io.Writer) {
 	fmt.Fprintf(out, "\n%d faults of %d kinds\n\n%s\n", r.faults(), len(faults()), r.table())
-	if t := r.beliefTable(); t != "" {
-		fmt.Fprintln(out, t)
-	}
 	history.Print(out, r.proofs)
 }
 
@@ -122,9 +118,8 @@ Their lease is %v, their heartbeat interval %v, their retry interval %v.
 With each fault one follower is killed, and a new process replaces it.
 
 `)
-	b.WriteString("| mode | replication | candidates |\n|---|---|---|\n| async | asynchronous | as above |\n| proxied | asynchronous | all connect through HAProxy, with `on-marked-down shutdown-sessions` |\n| sync | synchronous: `synchronous_mode: true` | as above |\n| guarded | synchronous: `synchronous_mode: true` | all have `WithSynchronousStandby`, and none has a shared session |\n| leases | asynchronous | see below |\n\n")
+	b.WriteString("| mode | replication | candidates |\n|---|---|---|\n| async | asynchronous | as above |\n| proxied | asynchronous | all connect through HAProxy, with `on-marked-down shutdown-sessions` |\n| sync | synchronous: `synchronous_mode: true` | as above |\n| guarded | synchronous: `synchronous_mode: true` | all have `WithSynchronousStandby`, and none has a shared session |\n\n")
 	b.WriteString(r.table())
-	r.writeBeliefs(&b)
 	fmt.Fprintf(&b, "\n%d members no longer followed the primary and were reinitialized.\n", r.reinitialized)
 	b.WriteString("\nThe checks:\n\n")
 	for _, p := range r.proofs {

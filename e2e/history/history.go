@@ -284,9 +284,6 @@ type Event struct {
 	Overdue  bool          `json:"overdue,omitempty"`  // Ended: later than the lease allows, so the process was not running
 	Way      Way           `json:"way,omitempty"`      // Wrote, Refused, Unsure, Found
 	Election string        `json:"election,omitempty"` // which one, if the process is a candidate in several
-	Driver   string        `json:"driver,omitempty"`   // Hello: of the candidate
-	Lease    time.Duration `json:"lease,omitempty"`    // Hello: of the candidate
-	Idle     bool          `json:"idle,omitempty"`     // Hello: the candidate does no work while it leads
 	Register string        `json:"register,omitempty"` // Read, and writes to one: which
 	Old      string        `json:"old,omitempty"`      // writes to a register: the value that the writer expects there
 	New      string        `json:"new,omitempty"`      // writes to a register: the new value; Read: the value read

@@ -32,7 +32,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"strings"
 )
 
@@ -45,7 +44,6 @@ var (
 	again  = flag.Bool("again", false, "with -rules: skip mutants that the last run noticed")
 	only   = flag.String("only", "", "try only mutants whose file or description contains this text")
 	kept   = flag.String("results", "", "file that keeps the results of the rules (default .cache/mutation.tsv, with -path .cache/mutation-path.tsv)")
-	few    = flag.Int("processes", runtime.NumCPU()+1, "number of test processes at a time")
 )
 
 // broken are the packages that the rules change.

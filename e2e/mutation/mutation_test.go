@@ -161,20 +161,6 @@ func TestEqualMutantsOnTwoLinesHaveDifferentKeys(t *testing.T) {
 	}
 }
 
-func TestInstallSwitchReservesANumberForEachMutant(t *testing.T) {
-	dir := t.TempDir()
-	if err := installSwitch(dir, 12); err != nil {
-		t.Fatal(err)
-	}
-	source, err := os.ReadFile(filepath.Join(dir, "internal", "mutants", "mutants.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := format.Source(source); err != nil || !strings.Contains(string(source), "[13]atomic.Bool") {
-		t.Errorf("%v in\n%s", err, source)
-	}
-}
-
 func TestMutantsAreCountedByResult(t *testing.T) {
 	_, mutants, err := plant("elector/p.go", []byte("package p\nfunc f() {\n\ta()\n\tb()\n\tc()\n\td()\n}\n"), 1)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -46,41 +47,48 @@ func tryRules(ctx context.Context, dir string, reasons []reason) (tally, error) 
 }
 
 // plantAll plants the mutants in all files that the rules change.
-func plantAll(dir string) (all []mutant, err error) {
-	patterns, err := filesToBreak(dir)
+func plantAll(dir string) ([]mutant, error) {
+	all, files, err := mutantsOf(dir)
 	if err != nil {
 		return nil, err
 	}
-	for _, pattern := range patterns {
-		files, err := filepath.Glob(filepath.Join(dir, pattern))
-		if err != nil {
+	for file, text := range files {
+		if err := os.WriteFile(file, text, 0o644); err != nil {
 			return nil, err
-		}
-		for _, file := range files {
-			if strings.HasSuffix(file, "_test.go") {
-				continue
-			}
-			mutants, err := plantIn(dir, strings.TrimPrefix(file, dir+"/"), len(all)+1)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, mutants...)
 		}
 	}
 	return all, installSwitch(dir, len(all))
 }
 
-func plantIn(dir, file string, number int) ([]mutant, error) {
-	path := filepath.Join(dir, file)
-	source, err := os.ReadFile(path)
+// mutantsOf returns the mutants of the rules in a repository, and its files with them.
+func mutantsOf(dir string) (all []mutant, planted map[string][]byte, err error) {
+	patterns, err := filesToBreak(dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	planted, mutants, err := plant(file, source, number)
-	if err != nil {
-		return nil, err
+	planted = map[string][]byte{}
+	for _, pattern := range patterns {
+		files, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			source, err := os.ReadFile(file)
+			if err != nil {
+				return nil, nil, err
+			}
+			text, mutants, err := plant(strings.TrimPrefix(file, dir+"/"), source, len(all)+1)
+			if err != nil {
+				return nil, nil, err
+			}
+			planted[file] = text
+			all = append(all, mutants...)
+		}
 	}
-	return mutants, os.WriteFile(path, planted, 0o644)
+	return all, planted, nil
 }
 
 // tryAll tries the mutants and stores each result at once.
@@ -97,7 +105,7 @@ func (p planted) tryAll(ctx context.Context, suites []*suite) {
 	var wg sync.WaitGroup
 	var lately notices
 	jobs := make(chan mutant)
-	for range *few {
+	for range runtime.NumCPU() + 1 {
 		wg.Go(func() {
 			for m := range jobs {
 				v := try(ctx, m.number, suites, &lately, p.known.before[m.key()])

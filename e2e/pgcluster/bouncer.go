@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -97,14 +95,12 @@ func NewBouncer(ctx context.Context, upstream string, mode PoolMode, opts ...Bou
 	return b, nil
 }
 
-// findBouncer looks for pgbouncer, also in directories that an ordinary user's $PATH lacks.
 func findBouncer() (string, error) {
-	for _, dir := range []string{"", "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin"} {
-		if path, err := exec.LookPath(filepath.Join(dir, "pgbouncer")); err == nil {
-			return path, nil
-		}
+	path, err := sandbox.Find("pgbouncer")
+	if err != nil {
+		return "", ErrNoBouncer
 	}
-	return "", ErrNoBouncer
+	return path, nil
 }
 
 // Addr returns the host and port that pgbouncer listens on.
@@ -143,23 +139,16 @@ func (b *Bouncer) Log() (string, error) {
 func (b *Bouncer) logFile() string { return b.box.Path("pgbouncer.log") }
 
 // firstStart configures pgbouncer for a free port and starts it.
-func (b *Bouncer) firstStart(ctx context.Context) (err error) {
+func (b *Bouncer) firstStart(ctx context.Context) error {
 	if err := b.box.WriteFile(b.box.Path("users.txt"), `"`+superuser+`" ""`+"\n"); err != nil {
 		return err
 	}
-	for range sandbox.PortAttempts {
-		if b.port, err = sandbox.FreePort(); err != nil {
-			return err
-		}
+	return sandbox.OnFreePorts(ctx, func() error {
 		if err := b.box.WriteFile(b.box.Path("pgbouncer.ini"), b.config()); err != nil {
 			return err
 		}
-		// Retry any failure: pgbouncer does not report a taken port in a distinct way.
-		if err = b.start(ctx); err == nil || ctx.Err() != nil {
-			return err
-		}
-	}
-	return err
+		return b.start(ctx)
+	}, &b.port)
 }
 
 func (b *Bouncer) config() string {
@@ -199,19 +188,7 @@ func (b *Bouncer) start(ctx context.Context) error {
 		return err
 	}
 	b.process = process
-	for {
-		err := b.answers(ctx)
-		if err == nil && !process.Ended() {
-			return nil
-		}
-		select {
-		case <-process.Done:
-			return fmt.Errorf("pgcluster: pgbouncer did not start (%w); its output:\n%s", process.Err, sandbox.Tail(b.logFile()))
-		case <-ctx.Done():
-			return fmt.Errorf("pgcluster: pgbouncer does not accept connections (%w): %w; its output:\n%s", context.Cause(ctx), err, sandbox.Tail(b.logFile()))
-		case <-time.After(readyPoll):
-		}
-	}
+	return process.AwaitReady(ctx, b.logFile(), b.answers)
 }
 
 // answers connects to pgbouncer's console, which does not need the server.

@@ -40,7 +40,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -84,9 +83,9 @@ func (c *Cluster) addDependent(stop func() error) {
 // directories, and pg_config's directory. For an ordinary user it otherwise downloads
 // PostgreSQL once, into the user's cache. It returns ErrNoPostgres if it finds none.
 func Start(ctx context.Context, opts ...Option) (*Cluster, error) {
-	chosen, err := collect(opts)
-	if err != nil {
-		return nil, err
+	var chosen options
+	for _, opt := range opts {
+		opt(&chosen)
 	}
 	bin, err := findBinaries(ctx)
 	if err != nil {
@@ -170,7 +169,7 @@ func (c *Cluster) dataDir() string { return c.box.Path("data") }
 func (c *Cluster) logFile() string { return c.box.Path("server.log") }
 
 // Option configures a cluster.
-type Option func(*options) error
+type Option func(*options)
 
 type options struct {
 	settings []setting
@@ -182,16 +181,9 @@ type setting struct{ name, value string }
 
 // WithSetting sets a server setting, as in postgresql.conf: WithSetting("max_connections",
 // "20"). The last value counts; ALTER SYSTEM overrides it. Start chooses port,
-// listen_addresses, unix_socket_directories and data_directory and refuses these settings.
+// listen_addresses, unix_socket_directories and data_directory.
 func WithSetting(name, value string) Option {
-	placing := []string{"port", "listen_addresses", "unix_socket_directories", "data_directory"}
-	return func(o *options) error {
-		if slices.Contains(placing, strings.ToLower(name)) {
-			return fmt.Errorf("pgcluster: Start chooses the setting %s; leave it out", name)
-		}
-		o.settings = append(o.settings, setting{name, value})
-		return nil
-	}
+	return func(o *options) { o.settings = append(o.settings, setting{name, value}) }
 }
 
 // throwAway are the settings of every cluster.
@@ -215,16 +207,6 @@ var throwAway = []setting{
 	{"log_line_prefix", "%m [%p] %q%u@%d "},
 	{"timezone", "UTC"},
 	{"log_timezone", "UTC"},
-}
-
-func collect(opts []Option) (options, error) {
-	var all options
-	for _, opt := range opts {
-		if err := opt(&all); err != nil {
-			return all, err
-		}
-	}
-	return all, nil
 }
 
 // confLines formats settings for postgresql.conf.

@@ -4,7 +4,6 @@ package pgcluster
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"net"
 	"os"
@@ -15,8 +14,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	_ "github.com/jackc/pgx/v5/stdlib"
-	_ "github.com/lib/pq"
 	"github.com/pgelector/pgelector/e2e/must"
 	"go.uber.org/goleak"
 )
@@ -44,6 +41,13 @@ func own(t *testing.T, opts ...Option) *Cluster {
 }
 
 var check = must.Check
+
+func mustBeEmpty(t *testing.T, dir string) {
+	t.Helper()
+	if left := must.Leftovers(t, dir); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
 
 // connect opens a connection that is closed at the end of the test.
 func connect(t *testing.T, dsn string) *pgx.Conn {
@@ -77,38 +81,6 @@ func silent(t *testing.T, conn *pgx.Conn) {
 	}
 }
 
-// eventually waits until happened returns true.
-func eventually(t *testing.T, within time.Duration, what string, happened func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(within); !happened(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", within, what)
-		}
-	}
-}
-
-func TestDSNWorksWithBothDrivers(t *testing.T) {
-	c := own(t)
-	check(t, c.CreateDatabase(t.Context(), "both drivers"))
-	check(t, c.CreateRole(t.Context(), "it's me", map[string]string{"idle_session_timeout": "7s", "search_path": "a'b"}))
-	dsn := c.DSN(ForDatabase("both drivers"), ForRole("it's me"), WithParam("application_name", "a b&c"))
-	for _, driver := range []string{"pgx", "postgres"} {
-		t.Run(driver, func(t *testing.T) {
-			db, err := sql.Open(driver, dsn)
-			check(t, err)
-			defer db.Close()
-			var database, role, application, timeout, path string
-			check(t, db.QueryRowContext(t.Context(), `SELECT current_database(), current_user,
-				current_setting('application_name'), current_setting('idle_session_timeout'), current_setting('search_path')`).
-				Scan(&database, &role, &application, &timeout, &path))
-			got := []string{database, role, application, timeout, path}
-			if want := []string{"both drivers", "it's me", "a b&c", "7s", `"a'b"`}; !slices.Equal(got, want) {
-				t.Errorf("got %q, want %q", got, want)
-			}
-		})
-	}
-}
-
 func TestServerListensOnLoopbackOnly(t *testing.T) {
 	conn := connect(t, shared.Get(t).DSN())
 	if got := ask[string](t, conn, "SHOW listen_addresses"); got != "127.0.0.1" {
@@ -122,36 +94,8 @@ func TestServerListensOnLoopbackOnly(t *testing.T) {
 	}
 }
 
-func TestRoleCanOnlyConnect(t *testing.T) {
-	c := own(t)
-	check(t, c.CreateRole(t.Context(), "plain", nil))
-	conn := connect(t, c.DSN(ForRole("plain")))
-	if ask[bool](t, conn, `SELECT rolsuper OR rolcreatedb OR rolcreaterole OR rolreplication
-		FROM pg_roles WHERE rolname = current_user`) {
-		t.Error("the role has a right that it was not given")
-	}
-}
-
-func TestWithSettingSetsTheServersDefault(t *testing.T) {
-	c := own(t, WithSetting("max_connections", "17"), WithSetting("cluster_name", `it's a \ name`))
-	conn := connect(t, c.DSN())
-	if got := ask[string](t, conn, "SHOW max_connections"); got != "17" {
-		t.Errorf("max_connections is %s, want 17", got)
-	}
-	if got := ask[string](t, conn, "SHOW cluster_name"); got != `it's a \ name` {
-		t.Errorf("cluster_name is %s", got)
-	}
-}
-
-func TestStartRefusesSettingsThatItChooses(t *testing.T) {
-	_, err := Start(t.Context(), WithSetting("Port", "5432"))
-	if err == nil || !strings.Contains(err.Error(), "leave it out") {
-		t.Errorf("got error %v", err)
-	}
-}
-
 func TestAFailedStartReportsTheServersLogAndLeavesNothing(t *testing.T) {
-	tmp := temporaryRoot(t)
+	tmp := must.Root(t)
 	t.Setenv("TMPDIR", tmp)
 	_, err := Start(t.Context(), WithSetting("max_connections", "many"))
 	if err == nil || !strings.Contains(err.Error(), `invalid value for parameter "max_connections": "many"`) {
@@ -161,7 +105,7 @@ func TestAFailedStartReportsTheServersLogAndLeavesNothing(t *testing.T) {
 }
 
 func TestACancelledStartLeavesNothing(t *testing.T) {
-	tmp := temporaryRoot(t)
+	tmp := must.Root(t)
 	t.Setenv("TMPDIR", tmp)
 	t.Setenv("XDG_CACHE_HOME", t.TempDir()) // without a template Start runs initdb
 	ctx, cancel := context.WithCancel(t.Context())
@@ -193,7 +137,7 @@ func TestStartAsRootReportsADirectoryThatTheServerCannotEnter(t *testing.T) {
 }
 
 func TestStopIsIdempotentAndLeavesNothing(t *testing.T) {
-	tmp := temporaryRoot(t)
+	tmp := must.Root(t)
 	t.Setenv("TMPDIR", tmp)
 	c := own(t)
 	_, err := c.AddStandby(t.Context())
@@ -203,71 +147,6 @@ func TestStopIsIdempotentAndLeavesNothing(t *testing.T) {
 	check(t, c.Stop())
 	check(t, c.Stop())
 	mustBeEmpty(t, tmp)
-}
-
-func TestFilesBelongToTheOwnerAlone(t *testing.T) {
-	c := shared.Get(t)
-	for _, path := range []string{c.Dir(), c.dataDir(), c.logFile()} {
-		info, err := os.Stat(path)
-		check(t, err)
-		if info.Mode().Perm()&0o077 != 0 {
-			t.Errorf("%s has mode %v", path, info.Mode())
-		}
-	}
-}
-
-func TestServerLogHoldsErrorsWithPidAndTime(t *testing.T) {
-	c := shared.Get(t)
-	if err := c.Exec(t.Context(), "SELECT 1/0"); err == nil {
-		t.Fatal("no error")
-	}
-	log, err := c.ServerLog()
-	check(t, err)
-	if !strings.Contains(log, "] postgres@postgres ERROR:  division by zero") {
-		t.Errorf("the log is:\n%s", log)
-	}
-}
-
-func TestRestartKeepsPortAndData(t *testing.T) {
-	c := own(t)
-	check(t, c.Exec(t.Context(), "CREATE TABLE kept ()"))
-	for _, mode := range []Mode{Fast, Immediate} {
-		port, pid := c.Port(), c.PID()
-		check(t, c.Restart(t.Context(), mode))
-		if c.Port() != port || c.PID() == pid {
-			t.Errorf("port %d became %d, process %d became %d", port, c.Port(), pid, c.PID())
-		}
-		check(t, c.Exec(t.Context(), "TABLE kept"))
-	}
-}
-
-func TestStartLeavesNoFailuresInTheLog(t *testing.T) {
-	c := own(t)
-	check(t, c.Kill())
-	check(t, c.Resume(t.Context()))
-	log, err := c.ServerLog()
-	check(t, err)
-	for _, level := range []string{"WARNING: ", "ERROR: ", "FATAL: ", "PANIC: "} {
-		if strings.Contains(log, level) {
-			t.Errorf("the log holds a %s\n%s", level, log)
-		}
-	}
-}
-
-func TestShutdownServerRefusesConnectionsUntilResume(t *testing.T) {
-	c := own(t)
-	check(t, c.Shutdown(t.Context(), Fast))
-	if conn, err := net.Dial("tcp4", c.Addr()); err == nil {
-		conn.Close()
-		t.Error("something still listens")
-	}
-	if err := c.Shutdown(t.Context(), Fast); err == nil {
-		t.Error("a second Shutdown does not say that the server is down")
-	}
-	check(t, c.Resume(t.Context()))
-	if err := c.Resume(t.Context()); err == nil {
-		t.Error("a second Resume does not say that the server is running")
-	}
 }
 
 func TestResumeReportsATakenPort(t *testing.T) {

@@ -3,9 +3,7 @@
 package pgcluster
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,8 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/pgelector/pgelector/e2e/sandbox"
+	"github.com/pgelector/pgelector/e2e/must"
 )
 
 func TestKilledServerRecoversOnResume(t *testing.T) {
@@ -39,31 +36,6 @@ func TestKilledServerRecoversOnResume(t *testing.T) {
 	}
 }
 
-func TestKilledBackendSendsTheServerIntoRecovery(t *testing.T) {
-	c := own(t)
-	victim, bystander := connect(t, c.DSN()), connect(t, c.DSN())
-	check(t, c.KillBackend(int(victim.PgConn().PID())))
-	if _, err := bystander.Exec(t.Context(), "SELECT pg_sleep(10)"); err == nil {
-		t.Error("another session survived")
-	}
-	check(t, c.WaitReady(t.Context()))
-	log, err := c.ServerLog()
-	check(t, err)
-	if !strings.Contains(log, "was terminated by signal 9") {
-		t.Errorf("the log is:\n%s", log)
-	}
-}
-
-func TestAFrozenServerKeepsConnectionsOpenAndDoesNotAnswer(t *testing.T) {
-	c := shared.Get(t)
-	asks, waits := connect(t, c.DSN()), connect(t, c.DSN())
-	check(t, c.Freeze())
-	silent(t, asks)
-	check(t, c.Thaw())
-	check(t, c.WaitReady(t.Context()))
-	ask[int](t, waits, "SELECT 1")
-}
-
 func TestFrozenServerStopsAtOnce(t *testing.T) {
 	c := own(t)
 	connect(t, c.DSN())
@@ -81,162 +53,6 @@ func TestKillBackendRefusesOtherProcesses(t *testing.T) {
 	}
 }
 
-func withClock(t *testing.T) *Cluster {
-	t.Helper()
-	c, err := Start(t.Context(), WithClock())
-	if errors.Is(err, ErrNoClock) && os.Getenv("CI") == "" {
-		t.Skip(err)
-	}
-	check(t, err)
-	t.Cleanup(func() { check(t, c.Stop()) })
-	return c
-}
-
-// ahead is how far the server's clock is ahead of this process's.
-func ahead(t *testing.T, conn *pgx.Conn) time.Duration {
-	t.Helper()
-	return time.Until(ask[time.Time](t, conn, "SELECT clock_timestamp()"))
-}
-
-func TestSetClockAffectsOpenSessions(t *testing.T) {
-	c := withClock(t)
-	conn := connect(t, c.DSN())
-	for _, offset := range []time.Duration{0, time.Hour, -90*time.Minute - 999*time.Millisecond, 0} {
-		check(t, c.SetClock(offset))
-		if got := ahead(t, conn); (got - offset).Abs() > time.Minute {
-			t.Errorf("set to %v: the server is %v ahead", offset, got)
-		}
-	}
-}
-
-// PostgreSQL reads the clock in a signal handler, where the offset must apply, too.
-func TestSettingTheClockBackDelaysATimeout(t *testing.T) {
-	const timeout, back = time.Second, 2 * time.Second
-	c := withClock(t)
-	conn := connect(t, c.DSN())
-	began := time.Now()
-	time.AfterFunc(timeout/2, func() {
-		if err := c.SetClock(-back); err != nil {
-			t.Error(err)
-		}
-	})
-	_, err := conn.Exec(t.Context(), "SET statement_timeout = 1000; SELECT pg_sleep(60)")
-	if took := time.Since(began); err == nil || took < timeout+back {
-		t.Errorf("ended after %v: %v", took, err)
-	}
-}
-
-func TestSetClockFailsWithoutWithClock(t *testing.T) {
-	if err := shared.Get(t).SetClock(time.Hour); err == nil {
-		t.Error("no error")
-	}
-}
-
-const waitReplay = 10 * time.Second
-
-func TestStandbyFollowsAndTakesOver(t *testing.T) {
-	c := own(t)
-	check(t, c.Exec(t.Context(), "CREATE TABLE before ()"))
-	standby, err := c.AddStandby(t.Context())
-	check(t, err)
-	check(t, standby.Exec(t.Context(), "TABLE before"))
-
-	check(t, c.Exec(t.Context(), "SET synchronous_commit = local; CREATE TABLE after ()"))
-	eventually(t, waitReplay, "the standby has the new table", func() bool {
-		return standby.Exec(t.Context(), "TABLE after") == nil
-	})
-
-	conn := connect(t, standby.DSN())
-	if !ask[bool](t, conn, "SELECT pg_is_in_recovery()") {
-		t.Error("the standby is not in recovery")
-	}
-	check(t, c.Kill())
-	check(t, standby.Promote(t.Context()))
-	if ask[bool](t, conn, "SELECT pg_is_in_recovery()") {
-		t.Error("the promoted standby is in recovery")
-	}
-	check(t, standby.Exec(t.Context(), "CREATE TABLE own ()"))
-}
-
-func TestStandbyCatchesUpAfterAnAbsence(t *testing.T) {
-	c := own(t)
-	standby, err := c.AddStandby(t.Context())
-	check(t, err)
-	check(t, standby.Shutdown(t.Context(), Fast))
-	check(t, c.Exec(t.Context(), "CREATE TABLE missed AS SELECT generate_series(1, 100000)"))
-	check(t, c.Exec(t.Context(), "CHECKPOINT"))
-	check(t, standby.Resume(t.Context()))
-	eventually(t, waitReplay, "the standby has what it missed", func() bool {
-		return standby.Exec(t.Context(), "TABLE missed LIMIT 1") == nil
-	})
-}
-
-// timeline is in the name of the current WAL file.
-const timeline = "SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int"
-
-func TestUpgradeAndDumpAndRestoreKeepTheDataAndResetTheTimeline(t *testing.T) {
-	for name, move := range map[string]func(*Cluster, context.Context) (*Cluster, error){
-		"pg_upgrade": (*Cluster).Upgrade, "dump and restore": (*Cluster).DumpAndRestore} {
-		t.Run(name, func(t *testing.T) {
-			c := own(t)
-			old, err := c.AddStandby(t.Context())
-			check(t, err)
-			check(t, old.Promote(t.Context()))
-			conn := connect(t, old.DSN())
-			if got := ask[int](t, conn, timeline); got != 2 {
-				t.Errorf("a promoted standby is on timeline %d", got)
-			}
-			// pg_dumpall leaves out the settings of the databases that initdb makes.
-			check(t, old.Exec(t.Context(), "CREATE DATABASE app"))
-			check(t, old.Exec(t.Context(), "ALTER DATABASE app SET my.setting = '7'"))
-			_, err = connect(t, old.DSN(ForDatabase("app"))).Exec(t.Context(), "CREATE TABLE kept ()")
-			check(t, err)
-			fresh, err := move(old, t.Context())
-			if errors.Is(err, ErrNoProgram) {
-				t.Skip(err)
-			}
-			check(t, err)
-			conn = connect(t, fresh.DSN(ForDatabase("app")))
-			ask[int](t, conn, "SELECT count(*) FROM kept")
-			if got := ask[int](t, conn, timeline); got != 1 {
-				t.Errorf("the new cluster is on timeline %d", got)
-			}
-			if got := ask[string](t, conn, "SELECT current_setting('my.setting')"); got != "7" {
-				t.Errorf("the setting of the database is %q", got)
-			}
-		})
-	}
-}
-
-func TestAServerWithAMovedWALWritesRestartsAndHasStandbys(t *testing.T) {
-	elsewhere, err := os.MkdirTemp("", "pgelector-wal-") // not t.TempDir, which the server's user cannot enter
-	check(t, err)
-	t.Cleanup(func() { check(t, os.RemoveAll(elsewhere)) })
-	c := own(t)
-	if c.MoveWAL(elsewhere) == nil {
-		t.Error("the log of a running server was moved")
-	}
-	check(t, c.Exec(t.Context(), "CREATE TABLE before ()"))
-	check(t, c.Shutdown(t.Context(), Fast))
-	check(t, c.MoveWAL(elsewhere))
-	check(t, c.Resume(t.Context()))
-	check(t, c.Exec(t.Context(), "TABLE before; CREATE TABLE after ()"))
-	check(t, c.Restart(t.Context(), Immediate))
-	standby, err := c.AddStandby(t.Context())
-	check(t, err)
-	check(t, standby.Exec(t.Context(), "TABLE after"))
-}
-
-func TestADetachedStandbyOutlivesItsPrimary(t *testing.T) {
-	c := own(t)
-	standby, err := c.AddStandby(t.Context())
-	check(t, err)
-	standby.Detach()
-	t.Cleanup(func() { check(t, standby.Stop()) })
-	check(t, c.Stop())
-	check(t, standby.Promote(t.Context()))
-}
-
 // The tests in this file run the test binary again, as a child process that starts a cluster and then ends in
 // a way that skips a deferred Stop.
 
@@ -244,7 +60,7 @@ const scenarioVariable = "PGCLUSTER_TEST_SCENARIO"
 
 // actScenario runs in the child. It prints "ready" when there is something to leave behind.
 func actScenario(scenario string) {
-	must := func(err error) {
+	exit := func(err error) {
 		if err != nil {
 			fmt.Println("child:", err)
 			os.Exit(3)
@@ -255,20 +71,20 @@ func actScenario(scenario string) {
 		fmt.Println("ready")
 	}
 	c, err := Start(ctx)
-	must(err)
+	exit(err)
 	_, err = c.AddStandby(ctx)
-	must(err)
+	exit(err)
 	if _, err := findBouncer(); err == nil {
 		_, err = c.Bouncer(ctx, Session)
-		must(err)
+		exit(err)
 	}
 	conn, err := c.Conn(ctx) // so that there is a backend too
-	must(err)
+	exit(err)
 	switch scenario {
 	case "frozen":
-		must(c.Freeze())
+		exit(c.Freeze())
 	case "crashed":
-		must(c.Kill())
+		exit(c.Kill())
 	}
 	fmt.Println("ready")
 	switch scenario {
@@ -279,23 +95,6 @@ func actScenario(scenario string) {
 	}
 	time.Sleep(time.Minute)
 	conn.Close(ctx)
-}
-
-// spawn starts a child in a new process group, with tmp as its directory for temporary files,
-// and returns when it is ready.
-func spawn(t *testing.T, scenario, tmp string, env ...string) *exec.Cmd {
-	t.Helper()
-	child := exec.Command(os.Args[0])
-	child.Env = append(append(os.Environ(), scenarioVariable+"="+scenario, "TMPDIR="+tmp), env...)
-	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	stdout, err := child.StdoutPipe()
-	check(t, err)
-	check(t, child.Start())
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if line != "ready\n" {
-		t.Fatalf("the child said %q, error %v", line, err)
-	}
-	return child
 }
 
 func TestNothingIsLeftWhenTheProcess(t *testing.T) {
@@ -317,12 +116,12 @@ func TestNothingIsLeftWhenTheProcess(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			tmp := temporaryRoot(t)
-			child := spawn(t, test.scenario, tmp)
+			tmp := must.Root(t)
+			child := must.Spawn(t, scenarioVariable+"="+test.scenario, "TMPDIR="+tmp)
 			segments := sharedMemory(t, tmp)
 			test.end(t, child)
 			child.Wait()
-			becomesEmpty(t, tmp)
+			must.Vanish(t, tmp)
 			for _, segment := range segments {
 				if sharedMemoryExists(segment) {
 					t.Errorf("shared memory segment %s is left", segment)
@@ -338,12 +137,12 @@ func TestNothingIsLeftWhenTheProcessIsKilledWhileItStarts(t *testing.T) {
 		after := ms * time.Millisecond
 		t.Run(after.String(), func(t *testing.T) {
 			t.Parallel()
-			tmp := temporaryRoot(t)
-			child := spawn(t, "starting", tmp, "XDG_CACHE_HOME="+t.TempDir())
+			tmp := must.Root(t)
+			child := must.Spawn(t, scenarioVariable+"=starting", "TMPDIR="+tmp, "XDG_CACHE_HOME="+t.TempDir())
 			time.Sleep(after)
 			check(t, child.Process.Kill())
 			child.Wait()
-			becomesEmpty(t, tmp)
+			must.Vanish(t, tmp)
 		})
 	}
 }
@@ -359,40 +158,6 @@ func TestCtrlCDoesNotReachTheServer(t *testing.T) {
 	}
 }
 
-// temporaryRoot returns a directory to use as TMPDIR.
-func temporaryRoot(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	check(t, os.Chmod(filepath.Dir(dir), 0o755)) // the servers may run as another user
-	check(t, os.Chmod(dir, 0o755))
-	return dir
-}
-
-func mustBeEmpty(t *testing.T, dir string) {
-	t.Helper()
-	if left := leftovers(t, dir); len(left) > 0 {
-		t.Errorf("left: %q", left)
-	}
-}
-
-// becomesEmpty waits for the reaper, which runs in the background.
-func becomesEmpty(t *testing.T, dir string) {
-	t.Helper()
-	for deadline := time.Now().Add(15 * time.Second); len(leftovers(t, dir)) > 0; time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("left after 15 seconds: %q", leftovers(t, dir))
-		}
-	}
-}
-
-// leftovers returns what sandbox.Leftovers does.
-func leftovers(t *testing.T, dir string) []string {
-	t.Helper()
-	left, err := sandbox.Leftovers(dir)
-	check(t, err)
-	return left
-}
-
 // sharedMemory returns the System V segments of the servers below a directory.
 func sharedMemory(t *testing.T, dir string) []string {
 	t.Helper()
@@ -406,7 +171,7 @@ func sharedMemory(t *testing.T, dir string) []string {
 		ids = append(ids, strings.Fields(lines[6])[1])
 	}
 	if len(ids) != 2 {
-		t.Errorf("%d servers run, want 2: %q", len(ids), leftovers(t, dir))
+		t.Errorf("%d servers run, want 2: %q", len(ids), must.Leftovers(t, dir))
 	}
 	return ids
 }

@@ -36,7 +36,7 @@ const (
 
 const (
 	readyTimeout = time.Minute           // for a server to accept connections, including recovery
-	readyPoll    = 10 * time.Millisecond // between two attempts to connect
+	readyPoll    = 10 * time.Millisecond // between two looks at a standby that is promoted
 )
 
 // errPortTaken is returned by boot when another process uses the port.
@@ -107,20 +107,7 @@ func logSince(path string, before os.FileInfo) string {
 func (c *Cluster) WaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	for {
-		err := c.answers(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-c.server.Done:
-			return fmt.Errorf("pgcluster: the server has ended: %v", c.server.Err)
-		case <-ctx.Done():
-			return fmt.Errorf("pgcluster: the server does not accept connections (%w); the last attempt: %w",
-				context.Cause(ctx), err)
-		case <-time.After(readyPoll):
-		}
-	}
+	return c.server.AwaitReady(ctx, c.logFile(), c.answers)
 }
 
 // answers runs one statement. It connects only after the server has reported that it is ready:
@@ -338,10 +325,7 @@ var clockSource string
 // WithClock makes the server's wall clock settable with SetClock. Its standbys use the
 // machine's clock.
 func WithClock() Option {
-	return func(o *options) error {
-		o.clock = true
-		return nil
-	}
+	return func(o *options) { o.clock = true }
 }
 
 // SetClock sets the server's wall clock to the machine's clock plus the offset, in all its

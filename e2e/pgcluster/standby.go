@@ -178,29 +178,33 @@ func notCopied(name string, d fs.DirEntry) bool {
 	}
 }
 
-// copyFrom copies the data directory of a running server. Files may disappear meanwhile.
+// copyFrom copies the data directory of a running server.
 func (s *Cluster) copyFrom(dataDir string) error {
-	err := filepath.WalkDir(dataDir, func(path string, d fs.DirEntry, err error) error {
+	if err := s.copyTree(dataDir, s.dataDir(), notCopied); err != nil {
+		return fmt.Errorf("pgcluster: copy the data directory: %w", err)
+	}
+	return nil
+}
+
+// copyTree copies a directory. Files may disappear meanwhile.
+func (s *Cluster) copyTree(from, to string, notCopied func(name string, d fs.DirEntry) bool) error {
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		name, err := filepath.Rel(dataDir, path)
+		name, err := filepath.Rel(from, path)
 		if err != nil || notCopied(name, d) {
 			return err
 		}
-		target := filepath.Join(s.dataDir(), name)
+		target := filepath.Join(to, name)
 		if d.IsDir() || name == walDir { // walDir may be a link, see MoveWAL
 			return s.box.Mkdir(target)
 		}
 		return s.copyFile(path, target)
 	})
-	if err != nil {
-		return fmt.Errorf("pgcluster: copy the data directory: %w", err)
-	}
-	return nil
 }
 
 func (s *Cluster) copyFile(path, target string) error {
@@ -234,17 +238,7 @@ func (c *Cluster) MoveWAL(dir string) error {
 	if err := errors.Join(os.Chmod(dir, 0o700), c.box.Own(dir)); err != nil {
 		return fmt.Errorf("pgcluster: %w", err)
 	}
-	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || path == from {
-			return err
-		}
-		target := filepath.Join(dir, path[len(from):])
-		if d.IsDir() {
-			return c.box.Mkdir(target)
-		}
-		return c.copyFile(path, target)
-	})
-	if err != nil {
+	if err := c.copyTree(from, dir, func(name string, _ fs.DirEntry) bool { return name == "." }); err != nil {
 		return fmt.Errorf("pgcluster: move the write-ahead log: %w", err)
 	}
 	if err := errors.Join(os.RemoveAll(from), os.Symlink(dir, from)); err != nil {

@@ -86,9 +86,7 @@ func prove(only []string) error {
 	for _, s := range steps {
 		r := records[s.name]
 		if slices.Contains(only, s.name) || len(only) == 0 && (*short || r.Code != s.code(files) || r.Failed != "") {
-			if r.Minutes > 0 {
-				s.minutes = r.Minutes
-			}
+			s.minutes = s.about(r)
 			chosen = append(chosen, s)
 			left += s.takes()
 			fmt.Printf("%-11s about %6v  %s\n", s.name, s.takes(), s.chosen())
@@ -137,6 +135,14 @@ func prove(only []string) error {
 		return fmt.Errorf("%d of %d steps failed; 'make proof' tries these again:\n%w", len(failed), len(chosen), errors.Join(failed...))
 	}
 	return nil
+}
+
+// about is how many minutes the step takes: those of its last run, if the command was today's.
+func (s step) about(r record) int {
+	if r.Minutes > 0 && r.Command == s.command {
+		return r.Minutes
+	}
+	return s.minutes
 }
 
 // takes is about how long the step takes.

@@ -14,7 +14,7 @@ import (
 )
 
 // pages are the documents with a table of figures, and what makes each one.
-var pages = map[string]func() (string, error){
+var pages = map[string]func(map[string]record) (string, error){
 	"docs/evidence.md":   evidence,
 	"docs/migrations.md": lockTable,
 	"docs/recipes.md":    recipes,
@@ -27,13 +27,18 @@ var pages = map[string]func() (string, error){
 const begin, end = "<!-- make proof writes this table -->\n", "<!-- end -->"
 
 func writePages() error {
+	records, err := readRecords()
+	if err != nil {
+		return err
+	}
 	for page, table := range pages {
 		have, err := os.ReadFile(page)
 		if err != nil {
 			return err
 		}
-		want, err := withTable(string(have), table)
-		if err != nil {
+		made, err := table(records)
+		want, bad := withTable(string(have), made)
+		if err = errors.Join(err, bad); err != nil {
 			return fmt.Errorf("%s: %w", page, err)
 		}
 		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
@@ -44,22 +49,17 @@ func writePages() error {
 }
 
 // withTable returns the page with the table that it must have.
-func withTable(page string, table func() (string, error)) (string, error) {
+func withTable(page, table string) (string, error) {
 	before, rest, found := strings.Cut(page, begin)
 	_, after, ends := strings.Cut(rest, end)
 	if !found || !ends {
 		return "", fmt.Errorf("it has no lines %q and %q", begin, end)
 	}
-	made, err := table()
-	return before + begin + made + end + after, err
+	return before + begin + table + end + after, nil
 }
 
 // evidence is the table of the page of evidence.
-func evidence() (string, error) {
-	records, err := readRecords()
-	if err != nil {
-		return "", err
-	}
+func evidence(records map[string]record) (string, error) {
 	var b strings.Builder
 	b.WriteString("| what | how much | command | commit |\n|---|---|---|---|\n")
 	for _, s := range steps {
@@ -177,7 +177,7 @@ func benchCells(page string, cells map[string]string) error {
 }
 
 // alternatives is the README's table: medians of the bench, with two digits.
-func alternatives() (string, error) {
+func alternatives(records map[string]record) (string, error) {
 	var b strings.Builder
 	b.WriteString("|")
 	for _, gap := range gaps {
@@ -185,7 +185,6 @@ func alternatives() (string, error) {
 	}
 	b.WriteString(" | " + wal)
 	b.WriteString(" |\n|---|--:|--:|--:|--:|--:|\n")
-	records, err := readRecords()
 	for _, c := range compared {
 		b.WriteString("| " + c.says)
 		for _, gap := range gaps {
@@ -194,18 +193,17 @@ func alternatives() (string, error) {
 		b.WriteString(" | " + records["bench"].Figures[c.says+", "+wal] + " |\n")
 	}
 	fmt.Fprintf(&b, "\nMeasured by `make bench` at commit %s.\n", records["bench"].Commit)
-	return b.String(), err
+	return b.String(), nil
 }
 
 // groups is the table of docs/shards.md: times and costs of the bench.
-func groups() (string, error) {
+func groups(records map[string]record) (string, error) {
 	var b strings.Builder
 	b.WriteString("| shards")
 	for _, move := range moves {
 		b.WriteString(" | " + move.says)
 	}
 	b.WriteString(" |\n|--:|--:|--:|--:|--:|--:|--:|\n")
-	records, err := readRecords()
 	for _, shards := range crowds {
 		b.WriteString("| " + thousands(shards))
 		for _, move := range moves {
@@ -214,7 +212,7 @@ func groups() (string, error) {
 		b.WriteString(" |\n")
 	}
 	fmt.Fprintf(&b, "\nMeasured by `make bench` at commit %s: medians.\n", records["bench"].Commit)
-	return b.String(), err
+	return b.String(), nil
 }
 
 // modes are the rows of the table of failovers, and their names in e2e/ha/RESULTS.md.
@@ -258,8 +256,7 @@ func failoverCells(page string, figures map[string]string) error {
 }
 
 // failovers is the table of docs/servers.md.
-func failovers() (string, error) {
-	records, err := readRecords()
+func failovers(records map[string]record) (string, error) {
 	figures := records["cluster"].Figures
 	var b strings.Builder
 	b.WriteString("| replication | `crash` | `switchover` | the worst fault | two believed |\n|---|---|---|---|---|\n")
@@ -278,7 +275,7 @@ func failovers() (string, error) {
 		figures["back, worst"], figures["back, median"])
 	cluster := steps[slices.IndexFunc(steps, func(s step) bool { return s.name == "cluster" })]
 	fmt.Fprintf(&b, "Measured by `%s` at commit %s.\n", cluster.repeats(records["cluster"]), records["cluster"].Commit)
-	return b.String(), err
+	return b.String(), nil
 }
 
 // rowsUnder returns the cells of the first table under a heading, by their first column.

@@ -9,28 +9,27 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // No document has a figure that the committed proofs have not.
 func TestThePagesHaveTheFigures(t *testing.T) {
 	t.Chdir("../..")
+	records, err := readRecords()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for page, table := range pages {
 		have, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := withTable(string(have), table)
+		made, err := table(records)
 		if err != nil {
 			t.Fatalf("%s: %v", page, err)
 		}
-		if string(have) != want {
-			t.Errorf("%s has other figures: run 'go -C e2e run ./proof'", page)
+		if want, err := withTable(string(have), made); err != nil || string(have) != want {
+			t.Errorf("%s has other figures: run 'go -C e2e run ./proof' (%v)", page, err)
 		}
-	}
-	records, err := readRecords()
-	if err != nil {
-		t.Fatal(err)
 	}
 	for _, s := range steps {
 		r := records[s.name]
@@ -72,7 +71,7 @@ var (
 // strays returns the figures of a document that neither a table of make proof has nor given.
 func strays(page, text string) (all []string, err error) {
 	if pages[page] != nil {
-		if text, err = withTable(text, func() (string, error) { return "", nil }); err != nil {
+		if text, err = withTable(text, ""); err != nil {
 			return nil, err
 		}
 	}
@@ -140,37 +139,16 @@ func TestTheCostsOfFailoversAreRead(t *testing.T) {
 	}
 }
 
-// The chart shows the longer of the two silent faults, of the same samples.
-func TestTheChartAndTheTableHaveTheSameDigits(t *testing.T) {
-	t.Chdir("../..")
-	records, err := readRecords()
-	if err != nil {
-		t.Fatal(err)
-	}
-	chart, err := os.ReadFile("docs/pictures/failover.svg")
-	if err != nil {
-		t.Fatal(err)
-	}
-	texts := regexp.MustCompile(`<text[^>]*>([^<]*)</text>`).FindAllStringSubmatch(string(chart), -1)
-	for in, says := range map[string]string{"pgelector, lease 10 s": compared[0].says, "etcd, TTL 2 s": "etcd, fastest, TTL 2 s"} {
-		row := slices.IndexFunc(texts, func(text []string) bool { return text[1] == in })
-		for i, costs := range [][]string{{"clean resignation"}, {"`kill -9`"}, {"process frozen", "link cut"}} {
-			var want string
-			var longest time.Duration
-			for _, cost := range costs {
-				figure := records["bench"].Figures[says+", "+cost]
-				took, err := time.ParseDuration(strings.ReplaceAll(figure, " ", ""))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if took > longest {
-					want, longest = figure, took
-				}
-			}
-			if row < 0 || texts[row+1+i][1] != want {
-				t.Errorf("%s, %s: the table has %q, the chart %q", says, costs, want, texts[row+1+i][1])
-			}
+// The record of a step that has become shorter says how long the longer command took.
+func TestAStepTakesTheMinutesOfItsLastRunIfTheCommandIsTheSame(t *testing.T) {
+	s := step{command: "make model", minutes: 3}
+	for minutes, r := range map[int]record{5: {Command: "make model", Minutes: 5}, 3: {Command: "make model RUNS=9", Minutes: 79}} {
+		if got := s.about(r); got != minutes {
+			t.Errorf("after %+v the step takes %d minutes, not %d", r, got, minutes)
 		}
+	}
+	if got := s.about(record{}); got != 3 {
+		t.Errorf("a step that has never run takes %d minutes", got)
 	}
 }
 

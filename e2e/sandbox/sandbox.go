@@ -43,6 +43,9 @@ var reaperScript string
 // twice, and then repeats the removal for 5. On a busy machine each takes several times longer.
 const reapTimeout = 2 * time.Minute
 
+// readyPoll is the time between two attempts of AwaitReady.
+const readyPoll = 10 * time.Millisecond
+
 // Sandbox is a directory, the processes that run for it, and the reaper that removes both.
 type Sandbox struct {
 	dir   string
@@ -215,6 +218,32 @@ const Loopback = "127.0.0.1"
 // FreePort and its use.
 const PortAttempts = 5
 
+// OnFreePorts sets the ports to free ones and calls start, with others again if that fails: few
+// programs say that a port was taken.
+func OnFreePorts(ctx context.Context, start func() error, ports ...*int) (err error) {
+	for range PortAttempts {
+		for _, port := range ports {
+			if *port, err = FreePort(); err != nil {
+				return err
+			}
+		}
+		if err = start(); err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// Find looks for a program, also in directories that an ordinary user's $PATH lacks.
+func Find(program string) (path string, err error) {
+	for _, dir := range []string{"", "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin"} {
+		if path, err = exec.LookPath(filepath.Join(dir, program)); err == nil {
+			return path, nil
+		}
+	}
+	return "", err
+}
+
 // FreePort returns a port that is free at the time of the call. It is below those from which
 // the kernel takes one for each outgoing connection (on Linux from 32768): such a connection
 // could take the port of a server that is restarted.
@@ -308,6 +337,24 @@ func (p *Process) Ended() bool {
 		return true
 	default:
 		return false
+	}
+}
+
+// AwaitReady calls ready until it returns nil. It fails, with the end of the log, once the process
+// or ctx has ended.
+func (p *Process) AwaitReady(ctx context.Context, log string, ready func(context.Context) error) error {
+	for {
+		err := ready(ctx)
+		if err == nil && !p.Ended() {
+			return nil
+		}
+		select {
+		case <-p.Done:
+			return fmt.Errorf("sandbox: the program has ended (%v); its output:\n%s", p.Err, Tail(log))
+		case <-ctx.Done():
+			return fmt.Errorf("sandbox: the program is not ready (%w); the last attempt: %w; its output:\n%s", context.Cause(ctx), err, Tail(log))
+		case <-time.After(readyPoll):
+		}
 	}
 }
 

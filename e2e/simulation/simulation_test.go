@@ -139,18 +139,6 @@ func TestEveryFaultIsDrawn(t *testing.T) {
 	}
 }
 
-func TestEachDriverIsDrawn(t *testing.T) {
-	drawn := map[electortest.Driver]int{}
-	for seed := range uint64(100) {
-		for _, c := range NewPlan(seed).Candidates {
-			drawn[c.Driver]++
-		}
-	}
-	if drawn[electortest.PGX] < 50 || drawn[electortest.PQ] < 50 {
-		t.Errorf("drawn: %v", drawn)
-	}
-}
-
 func TestAFailingPlanIsSimplified(t *testing.T) {
 	var p Plan
 	for seed := uint64(0); len(p.Faults) < 4 || len(p.Candidates) < 3; seed++ {

@@ -29,14 +29,9 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
-	"os/signal"
-	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/pgelector/pgelector/e2e/fleet"
@@ -46,78 +41,34 @@ import (
 func main() {
 	fleet.RunIfCandidate()
 	var c config
-	flag.Float64Var(&c.minutes, "minutes", 2, "how long to run")
-	flag.Uint64Var(&c.seed, "seed", 0, "seed of the random choices; 0 chooses one")
-	flag.StringVar(&c.faults, "faults", "", "inject only these faults, separated by commas (see -list)")
-	flag.StringVar(&c.keep, "keep", "", "keep the history in this file, also if the run passes")
-	flag.StringVar(&c.judge, "judge", "", "inject no faults; check the history in this file")
-	list := flag.Bool("list", false, "list the faults")
-	flag.Parse()
-	switch {
-	case flag.NArg() > 0 || c.minutes <= 0:
-		flag.Usage()
-		os.Exit(2)
-	case *list:
-		listFaults(os.Stdout)
-		return
-	case c.judge != "":
-		if err := recheck(c); err != nil {
-			fmt.Println("FAILED:", err)
-			os.Exit(1)
-		}
-		return
-	}
-	if c.seed == 0 {
-		c.seed = rand.Uint64N(1e9) + 1
-	}
-	os.Exit(inNamespaces(func(without error) int { return torture(c, without) }))
+	c.Parse(2, "how long to run", listFaults, func(events []history.Event) error { return judge(c.Seed, events).check() })
+	os.Exit(inNamespaces(func(without error) int {
+		again := fmt.Sprintf("go run ./e2e/torture -minutes=%g -seed=%d -faults=%s", c.Minutes, c.Seed, c.Faults)
+		return c.Try("torture", again, func(ctx context.Context, path string) error { return run(ctx, c, path, without) })
+	}))
 }
 
 // config holds the flags.
-type config struct {
-	minutes     float64
-	seed        uint64
-	faults      string
-	keep, judge string
-}
+type config struct{ fleet.Program }
 
-func (c config) duration() time.Duration { return time.Duration(c.minutes * float64(time.Minute)) }
-
-// torture returns the exit status. without is the reason why there are no namespaces, or nil.
-func torture(c config, without error) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	path := c.keep
-	if path == "" {
-		path = filepath.Join(os.TempDir(), fmt.Sprintf("pgelector-torture-%d.jsonl", c.seed))
-	}
-	err := run(ctx, c, path, without)
-	if err == nil && c.keep == "" {
-		err = os.Remove(path)
-	}
-	if err != nil {
-		fmt.Printf("\nFAILED: %v\n\nThe history is in %s\nTo repeat it: go run ./e2e/torture -minutes=%g -seed=%d -faults=%s\n", err, path, c.minutes, c.seed, c.faults)
-		return 1
-	}
-	return 0
-}
+func (c config) duration() time.Duration { return time.Duration(c.Minutes * float64(time.Minute)) }
 
 // run starts the servers, injects faults, and checks the history. Whatever it returns, it
-// writes the history to path.
+// writes the history to path. without is the reason why there are no namespaces, or nil.
 func run(ctx context.Context, c config, path string, without error) (err error) {
-	fmt.Printf("torture: %v, seed %d\n", c.duration(), c.seed)
+	fmt.Printf("torture: %v, seed %d\n", c.duration(), c.Seed)
 	s, err := newStage(ctx, without == nil)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.stopAll()) }()
-	chosen, err := choose(c.faults, without, len(s.bouncers) > 0, os.Stdout)
+	chosen, err := choose(c.Faults, without, len(s.bouncers) > 0, os.Stdout)
 	if err != nil {
 		return err
 	}
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	f := newFleet(s, c.seed, fail)
+	f := newFleet(s, c.Seed, fail)
 	defer func() {
 		f.Abandon()
 		err = errors.Join(err, history.Save(path, f.Log.Since(0)))
@@ -132,15 +83,15 @@ func run(ctx context.Context, c config, path string, without error) (err error) 
 	if err != nil {
 		return err
 	}
-	r := judge(c.seed, f.Log.Since(0))
+	r := judge(c.Seed, f.Log.Since(0))
 	r.proofs = append(r.proofs, left)
-	return c.report(r)
+	return r.check()
 }
 
 // injectFaults injects faults until the time is up.
 func injectFaults(ctx context.Context, c config, s *stage, f *fleet.Fleet, chosen []fault) error {
 	began := time.Now()
-	n := newNemesis(f, s, c.seed, chosen)
+	n := newNemesis(f, s, c.Seed, chosen)
 	n.recordBouncerEnds()
 	line, err := n.recover(ctx, fmt.Sprintf("%d candidates", len(seats)))
 	for round := 0; err == nil; round++ {
@@ -183,17 +134,8 @@ func (r report) print(out io.Writer) {
 	history.Print(out, r.proofs)
 }
 
-// recheck checks a history that an earlier run kept.
-func recheck(c config) error {
-	events, err := history.Load(c.judge)
-	if err != nil {
-		return err
-	}
-	return c.report(judge(c.seed, events))
-}
-
-// report prints the result of a run.
-func (c config) report(r report) error {
+// check prints the result of a run.
+func (r report) check() error {
 	r.print(os.Stdout)
 	return history.FailedProofs(r.proofs)
 }
@@ -219,30 +161,16 @@ func prove(events []history.Event) []history.Proof {
 // leftovers checks, after every candidate has left, that the server has no session and no lock
 // of a candidate.
 func leftovers(ctx context.Context, s *stage) (history.Proof, error) {
-	p := history.Proof{Claim: "nothing was left behind", Checked: "every process had ended; the server had no advisory lock, and no session of a candidate"}
 	for _, b := range s.bouncers { // they keep connections
 		if err := b.Stop(); err != nil {
-			return p, err
+			return history.Proof{}, err
 		}
 	}
 	conn, err := s.primary.Conn(ctx)
 	if err != nil {
-		return p, err
+		return history.Proof{}, err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	var sessions, locks int
-	for deadline := time.Now().Add(fleet.Patience); ; time.Sleep(20 * time.Millisecond) {
-		err := conn.QueryRow(ctx, `SELECT (SELECT count(*) FROM pg_stat_activity WHERE usename = $1),
-			(SELECT count(*) FROM pg_locks WHERE locktype = 'advisory')`, fleet.Role).Scan(&sessions, &locks)
-		if err != nil {
-			return p, err
-		}
-		if sessions == 0 && locks == 0 {
-			return p, nil
-		}
-		if time.Now().After(deadline) {
-			p.Violations = append(p.Violations, fmt.Sprintf("%d sessions and %d locks are left", sessions, locks))
-			return p, nil
-		}
-	}
+	return fleet.NothingLeft(ctx, conn, "every process had ended; the server had no advisory lock, and no session of a candidate",
+		"SELECT (SELECT count(*) FROM pg_stat_activity WHERE usename = '"+fleet.Role+"') + (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory')")
 }

@@ -209,8 +209,8 @@ func choose(only string, without error, bouncer bool, out io.Writer) ([]fault, e
 	return chosen, nil
 }
 
-func listFaults(out io.Writer) {
+func listFaults() {
 	for _, f := range faults() {
-		fmt.Fprintf(out, "%-10s %s\n", f.name, f.about)
+		fmt.Printf("%-10s %s\n", f.name, f.about)
 	}
 }

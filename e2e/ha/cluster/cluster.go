@@ -27,7 +27,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -66,7 +65,7 @@ type Cluster struct {
 	etcd     *sandbox.Process
 	haproxy  *sandbox.Process
 	etcdPort int
-	ports    map[Entry]int // of HAProxy
+	ports    map[Entry]*int // of HAProxy
 }
 
 // An Entry is one of HAProxy's addresses. Each leads to the primary.
@@ -89,7 +88,7 @@ func Start(ctx context.Context) (_ *Cluster, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{box: box, programs: found, ports: map[Entry]int{}}
+	c := &Cluster{box: box, programs: found, ports: map[Entry]*int{Cutting: new(int), Plain: new(int), Behind: new(int)}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.Stop())
@@ -133,20 +132,9 @@ func (c *Cluster) Stop() error {
 }
 
 // startEtcd starts etcd on free ports.
-func (c *Cluster) startEtcd(ctx context.Context) (err error) {
-	for range sandbox.PortAttempts {
-		var peer int
-		if c.etcdPort, err = sandbox.FreePort(); err != nil {
-			return err
-		}
-		if peer, err = sandbox.FreePort(); err != nil {
-			return err
-		}
-		if err = c.runEtcd(ctx, peer); err == nil || ctx.Err() != nil {
-			return err
-		}
-	}
-	return err
+func (c *Cluster) startEtcd(ctx context.Context) error {
+	var peer int
+	return sandbox.OnFreePorts(ctx, func() error { return c.runEtcd(ctx, peer) }, &c.etcdPort, &peer)
 }
 
 func (c *Cluster) runEtcd(ctx context.Context, peer int) error {
@@ -196,25 +184,17 @@ func (c *Cluster) startRoutes(ctx context.Context) (err error) {
 	return err
 }
 
-func (c *Cluster) startHAProxy(ctx context.Context) (err error) {
-	for range sandbox.PortAttempts {
-		for _, entry := range []Entry{Cutting, Plain, Behind} {
-			if c.ports[entry], err = sandbox.FreePort(); err != nil {
-				return err
-			}
-		}
-		if err = c.box.WriteFile(c.box.Path("haproxy.cfg"), c.haproxyConfig()); err != nil {
+func (c *Cluster) startHAProxy(ctx context.Context) error {
+	return sandbox.OnFreePorts(ctx, func() (err error) {
+		config, log := c.box.Path("haproxy.cfg"), c.box.Path("haproxy.log")
+		if err = c.box.WriteFile(config, c.haproxyConfig()); err != nil {
 			return err
 		}
-		log := c.box.Path("haproxy.log")
-		if c.haproxy, err = c.box.Start(log, c.programs.haproxy, "-db", "-f", c.box.Path("haproxy.cfg")); err != nil {
+		if c.haproxy, err = c.box.Start(log, c.programs.haproxy, "-db", "-f", config); err != nil {
 			return err
 		}
-		if err = answers(ctx, c.haproxy, log, c.ports[Plain]); err == nil || ctx.Err() != nil {
-			return err
-		}
-	}
-	return err
+		return answers(ctx, c.haproxy, log, *c.ports[Plain])
+	}, c.ports[Cutting], c.ports[Plain], c.ports[Behind])
 }
 
 // haproxyConfig makes HAProxy ask each Patroni every second whether its member is the primary.
@@ -242,7 +222,7 @@ func (c *Cluster) haproxyConfig() string {
 }
 
 // Addr returns the host and port of one of HAProxy's entries.
-func (c *Cluster) Addr(entry Entry) string { return address(c.ports[entry]) }
+func (c *Cluster) Addr(entry Entry) string { return address(*c.ports[entry]) }
 
 // Hosts returns the members' addresses for a multi-host DSN.
 func (c *Cluster) Hosts() string {
@@ -259,19 +239,13 @@ func address(port int) string { return net.JoinHostPort(sandbox.Loopback, strcon
 func answers(ctx context.Context, p *sandbox.Process, log string, port int) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	for {
+	return p.AwaitReady(ctx, log, func(ctx context.Context) error {
 		conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp4", address(port))
-		if err == nil {
-			return conn.Close()
+		if err != nil {
+			return err
 		}
-		select {
-		case <-p.Done:
-			return fmt.Errorf("cluster: the program did not start (%w); its output:\n%s", p.Err, sandbox.Tail(log))
-		case <-ctx.Done():
-			return fmt.Errorf("cluster: nobody listens on %s (%w); the log says:\n%s", address(port), context.Cause(ctx), sandbox.Tail(log))
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+		return conn.Close()
+	})
 }
 
 // Member is a PostgreSQL server and its Patroni.
@@ -452,8 +426,8 @@ type programs struct{ postgres, patroni, etcd, haproxy string }
 // programs.
 func find(ctx context.Context) (p programs, err error) {
 	for program, path := range map[string]*string{"patroni": &p.patroni, "etcd": &p.etcd, "haproxy": &p.haproxy, "pgbouncer": new(string)} {
-		if *path, err = look(program); err != nil {
-			return p, err
+		if *path, err = sandbox.Find(program); err != nil {
+			return p, fmt.Errorf("cluster: %s is not installed; on Debian: apt-get install patroni etcd-server haproxy pgbouncer", program)
 		}
 	}
 	if p.postgres, err = pgcluster.FindBinaries(ctx); err != nil {
@@ -465,16 +439,6 @@ func find(ctx context.Context) (p programs, err error) {
 		}
 	}
 	return p, nil
-}
-
-// look finds a program, also in directories that an ordinary user's $PATH lacks.
-func look(program string) (string, error) {
-	for _, dir := range []string{"", "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin"} {
-		if path, err := exec.LookPath(filepath.Join(dir, program)); err == nil {
-			return path, nil
-		}
-	}
-	return "", fmt.Errorf("cluster: %s is not installed; on Debian: apt-get install patroni etcd-server haproxy pgbouncer", program)
 }
 
 // Missing returns the reason why no cluster can be started here, or nil.

@@ -3,18 +3,14 @@
 package cluster
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
-	"github.com/pgelector/pgelector/e2e/sandbox"
+	"github.com/pgelector/pgelector/e2e/must"
 )
 
 // childVariable makes the test binary start a cluster and wait to be killed.
@@ -40,45 +36,12 @@ func TestKillingTheProgramLeavesNothingBehind(t *testing.T) {
 		}
 		t.Skip(err)
 	}
-	tmp := t.TempDir()
-	for _, dir := range []string{filepath.Dir(tmp), tmp} {
-		if err := os.Chmod(dir, 0o755); err != nil { // the servers may run as another user
-			t.Fatal(err)
-		}
-	}
-	child := exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), childVariable+"=1", "TMPDIR="+tmp)
-	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
-	said, _ := bufio.NewReader(out).ReadString('\n')
-	if said != "ready\n" {
-		t.Errorf("the child said %q", said)
-	}
-	if n := len(left(t, tmp)); n < 20 {
+	tmp := must.Root(t)
+	child := must.Spawn(t, childVariable+"=1", "TMPDIR="+tmp)
+	if n := len(must.Leftovers(t, tmp)); n < 20 {
 		t.Errorf("%d processes and files belong to the cluster: too few", n)
 	}
-	if err := child.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Check(t, child.Process.Kill())
 	_ = child.Wait()
-	for deadline := time.Now().Add(40 * time.Second); len(left(t, tmp)) > 0; time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("left: %q", left(t, tmp))
-		}
-	}
-}
-
-// left returns what sandbox.Leftovers does.
-func left(t *testing.T, dir string) []string {
-	t.Helper()
-	found, err := sandbox.Leftovers(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return found
+	must.Vanish(t, tmp)
 }
