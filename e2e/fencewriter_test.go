@@ -3,12 +3,12 @@
 package e2e_test
 
 import (
-	"bufio"
 	"context"
 	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -49,7 +49,6 @@ type writerSettings struct {
 	Register                         string        // the table with one row to write to
 	Lease, Retry                     time.Duration // of its candidate
 	Pause                            time.Duration // maximum pause between the check and the write
-	Lockstep                         bool          // wait for "go" on standard input between the check and the write
 }
 
 // An action is one line of a writer's history. Times are of the monotonic clock, in
@@ -67,7 +66,6 @@ type action struct {
 type actionKind string
 
 const (
-	isReady    actionKind = "ready"
 	hasRead    actionKind = "read"    // it read the register, at the start of a term
 	hasChecked actionKind = "checked" // it leads, and a write follows
 	hasWritten actionKind = "written" // it wrote, or tried to
@@ -86,12 +84,11 @@ type writer struct {
 	writerSettings
 	record      func(action)
 	pool, store *sql.DB
-	steps       chan struct{} // in lockstep
 	n           int
 }
 
 func runWriter(text string) (exit int) {
-	w := &writer{steps: make(chan struct{}, 100)}
+	w := &writer{}
 	if err := json.Unmarshal([]byte(text), &w.writerSettings); err != nil {
 		return complain(err)
 	}
@@ -112,11 +109,8 @@ func runWriter(text string) (exit int) {
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
 		defer stop() // the test has ended
-		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-			w.steps <- struct{}{}
-		}
+		_, _ = io.Copy(io.Discard, os.Stdin)
 	}()
-	w.record(action{Kind: isReady})
 	for ctx.Err() == nil {
 		term, err := e.Campaign(ctx)
 		if err != nil {
@@ -152,13 +146,6 @@ func (w *writer) lead(ctx context.Context, term *elector.Term) error {
 			return nil
 		}
 		w.record(action{Kind: hasChecked, Token: term.Token()})
-		if w.Lockstep {
-			select {
-			case <-w.steps:
-			case <-ctx.Done():
-				return nil
-			}
-		}
 		w.pause()
 		outcome, err := w.do(term, func(tx execer) error {
 			_, err := tx.ExecContext(context.Background(), "UPDATE "+w.Register+" SET value = $1", next)
@@ -224,9 +211,7 @@ func (w *writer) fenced(ctx context.Context, token int64, fn func(execer) error)
 }
 
 func (w *writer) pause() {
-	if w.Pause > 0 {
-		time.Sleep(rand.N(w.Pause))
-	}
+	time.Sleep(rand.N(w.Pause))
 }
 
 var registers atomic.Int64
