@@ -223,41 +223,6 @@ func TestAFencedTransactionHasOneLeaseWhateverTheRolesTimeout(t *testing.T) {
 	})
 }
 
-func TestInTxWorksThroughATransactionPooler(t *testing.T) {
-	t.Parallel()
-	s := onShared(t)
-	b := bounced(t, s.Cluster, pgcluster.Transaction, pgcluster.WithPoolSize(3))
-	for name, opts := range waysToAsk {
-		d := pgx
-		if strings.HasPrefix(name, "pq") {
-			d = pq
-		}
-		if name == "pgx" || name == "pgx cache describe" || name == "pgx describe" {
-			continue // they use prepared statements, which such a pooler does not keep
-		}
-		t.Run(name, func(t *testing.T) {
-			ledger := s.ledger(t)
-			c, term := s.lead(t, d.open(t, 0, s.DSN()), s.election(t))
-			pool := d.open(t, 0, b.DSN(opts...))
-			for i := range 5 {
-				expect(t, term.InTx(soon(t), pool, nil, note(ledger, fmt.Sprint(i))))
-			}
-			s.notes(t, ledger, "0", "1", "2", "3", "4")
-			// The settings of a fenced transaction end with it; others share the backend.
-			eventually(t, "nothing is left on the pooler's backends", func() bool {
-				return len(list[int](t, s.admin, "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND objid = ($1::bigint & 4294967295)::oid", c.Key())) == 0
-			})
-			if timeout := one[string](t, pool, "SELECT current_setting('idle_in_transaction_session_timeout')"); timeout != "0" {
-				t.Errorf("a shared backend has a timeout of %s", timeout)
-			}
-			s.terminate(t, s.leaderPID(t, c.Key()))
-			s.frees(t, c.Key())
-			wraps(t, term.InTx(soon(t), pool, nil, note(ledger, "late")), elector.ErrNotLeader)
-			s.notes(t, ledger, "0", "1", "2", "3", "4")
-		})
-	}
-}
-
 // persistently runs fn in a serializable transaction of the term, again and again until it
 // succeeds, fails permanently, or ctx or the term ends.
 func persistently(ctx context.Context, term *elector.Term, pool *sql.DB, fn func(*sql.Tx) error) error {
