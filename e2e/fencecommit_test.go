@@ -110,18 +110,8 @@ func TestInTxFindsAWorkingConnectionInThePool(t *testing.T) {
 		ledger := s.ledger(t)
 		name := unique("pool")
 		pool := d.open(t, 0, s.DSN(pgcluster.WithParam("application_name", name)))
-		pool.SetMaxIdleConns(3)
 		_, term := s.lead(t, d.open(t, 0, s.DSN()), s.election(t))
-		var conns []*sql.Conn
-		for range 3 {
-			conn, err := pool.Conn(soon(t))
-			check(t, err)
-			check(t, conn.PingContext(soon(t)))
-			conns = append(conns, conn)
-		}
-		for _, conn := range conns {
-			check(t, conn.Close())
-		}
+		leave(t, pool, "SELECT 1", 3)
 		_, err := s.admin.Exec("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = $1", name)
 		check(t, err)
 		expect(t, term.InTx(soon(t), pool, nil, note(ledger, "done")))
