@@ -3,7 +3,6 @@
 package e2e_test
 
 import (
-	"context"
 	"database/sql"
 	"database/sql/driver"
 	"fmt"
@@ -106,31 +105,6 @@ func TestNoSessionIsInsideATransactionThatOthersLeftOpen(t *testing.T) {
 				}
 			}
 		}
-	})
-}
-
-// In transaction scope a leader asks for its requests on other connections of the pool.
-func TestALeaderCommitsNoTransactionThatOthersLeftOpen(t *testing.T) {
-	inSessionScope(t, "its pools prepare statements")
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		ledger := s.ledger(t)
-		pool := openBehind[bare](t, d, s.DSN())
-		c := s.stand(t, pool, s.election(t), elector.WithScope(elector.TransactionScope))
-		c.poolClosed = true // its pool is not usable
-		term, err := c.Campaign(soon(t))
-		check(t, err)
-		leave(t, pool, "BEGIN; INSERT INTO "+ledger+" VALUES ('left open')", 3)
-		for range 3 {
-			seen := len(c.rec.Heartbeats())
-			for len(c.rec.Heartbeats()) == seen {
-				time.Sleep(time.Millisecond)
-			}
-		}
-		s.notes(t, ledger)
-		expect(t, context.Cause(term.Context()))
-		expect(t, term.Resign(soon(t)))
 	})
 }
 
