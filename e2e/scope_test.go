@@ -5,7 +5,6 @@ package e2e_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -282,27 +281,6 @@ func TestALeaderThatCreateIndexConcurrentlyWaitsForLetsItGoOn(t *testing.T) {
 		if ended.Reason != hooks.Requested || !strings.Contains(ended.Err.Error(), "CREATE INDEX CONCURRENTLY") {
 			t.Errorf("the term ended: %+v", ended)
 		}
-		wait(t, c, func(e hooks.Elected) bool { return e.Token > first.Token })
-	})
-}
-
-// The server frees the lock at once, so belief ends at once, too, and the connection is closed.
-func TestAnErrorInsideTheTransactionEndsTheTerm(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := direct(t)
-		pool, counter := d.openCounted(t, 0, s.DSN())
-		c := s.through(t, pool, s.election(t), elector.WithScope(elector.TransactionScope), elector.WithLease(time.Minute)).run(t, nil)
-		first := c.elected(t)
-		backend := s.holders(t, c.Key())[0]
-		counter.before.Store(db.PingTransaction, "SELECT 1/0")
-		if err := termOf(t, c).TransferTo(soon(t), "absent"); !errors.Is(err, elector.ErrNotLeader) {
-			t.Errorf("got %v", err)
-		}
-		wait(t, c, func(e hooks.Demoted) bool { return e.Token == first.Token })
-		eventually(t, "the connection is closed", func() bool {
-			return one[bool](t, s.admin, "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", backend)
-		})
 		wait(t, c, func(e hooks.Elected) bool { return e.Token > first.Token })
 	})
 }
