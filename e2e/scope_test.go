@@ -350,40 +350,6 @@ func TestALeaderOutlastsAPauseOfItsPooler(t *testing.T) {
 	})
 }
 
-// The first check finds a pooler in session mode, which then changes its mode.
-func TestATermEndsWhenAPoolerIsFoundAndTheNextIsLedInsideATransaction(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := direct(t)
-		b := bounced(t, s.Cluster, pgcluster.Session, pgcluster.WithPoolSize(20))
-		c := s.through(t, d.open(t, 0, b.DSN(waysToAsk["pgx exec"]...)), s.election(t)).run(t, nil)
-		if e := c.elected(t); e.InTransaction {
-			t.Error("it leads in transaction scope")
-		}
-		after := c.after()
-		check(t, b.Console(soon(t), "SET pool_mode = 'transaction'"))
-		pool := pq.open(t, 0, b.DSN())
-		eventually(t, "a stranger has the leader's backend, and the term ends", func() bool {
-			for range 5 { // more than the idle backends, of which PgBouncer lends the last used first
-				if stranger, err := pool.BeginTx(soon(t), nil); err == nil {
-					defer stranger.Rollback()
-				}
-			}
-			time.Sleep(2 * heartbeat)
-			return len(c.rec.Demoted()) > 0
-		})
-		e := next[hooks.Demoted](t, after, nil)
-		if wraps(t, e.Err, elector.ErrSessionPooled); e.Reason != hooks.SessionLost {
-			t.Errorf("demoted because %s: %v", e.Reason, e.Err)
-		}
-		if e := nextElected(t, after); !e.InTransaction {
-			t.Error("it leads in session scope again")
-		}
-		c.end(t)
-		check(t, b.Restart(soon(t))) // it keeps the name of a client on backends that it gave to it
-	})
-}
-
 // Clients in pgx's default mode are in the way of each other, and not in that of others.
 func TestStrangersInTheDefaultModeOfPgxCostNoTerm(t *testing.T) {
 	t.Parallel()
