@@ -15,7 +15,6 @@ import (
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/deputy"
 	ask "github.com/pgelector/pgelector/internal/pooled"
 )
 
@@ -180,36 +179,6 @@ func TestATransferBetweenTheScopes(t *testing.T) {
 			leader, next = next, leader
 		}
 		s.holdsNothingBack(t, inside.CandidateID(), 30)
-	})
-}
-
-// A successor waits without a seat. It takes one, or two deputies would each keep a connection of
-// the pooler.
-func TestASuccessorInATransactionLeavesOneSeatForADeputy(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		opts := []elector.Option{elector.WithScope(elector.TransactionScope), elector.WithLease(20 * time.Second)}
-		old := s.through(t, d.open(t, 0, s.DSN()), election, append(opts, polling)...).run(t, nil)
-		old.elected(t)
-		leader := s.through(t, d.open(t, 1, s.DSN()), election, append(opts, polling)...).run(t, nil)
-		leader.follows(t)
-		expect(t, termOf(t, old).TransferTo(soon(t), leader.CandidateID()))
-		leader.elected(t)
-		seat := deputy.SeatKey(leader.Key()) | 1
-		sits := func(condition string) int {
-			return one[int](t, s.admin, `SELECT count(*)::int FROM pg_locks JOIN pg_stat_activity USING (pid)
-				WHERE locktype = 'advisory' AND objsubid = 2 AND ((classid::bigint << 32) | objid::bigint) | 1 = $1 AND `+condition, seat)
-		}
-		eventually(t, "the leader sits", func() bool { return sits("application_name = '"+leader.CandidateID()+"'") == 1 })
-		for range 2 {
-			s.through(t, d.open(t, 0, s.DSN()), election, append(opts, elector.WithTakeover(elector.Deputy))...).run(t, nil).follows(t)
-		}
-		if n := sits("true"); n > 2 {
-			t.Errorf("%d seats are taken", n)
-		}
-		s.holdsNothingBack(t, leader.CandidateID(), 30)
 	})
 }
 
