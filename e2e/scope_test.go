@@ -15,7 +15,6 @@ import (
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
-	ask "github.com/pgelector/pgelector/internal/pooled"
 )
 
 // inTransactions are the ways to ask that work through a pooler that does not track prepared
@@ -373,29 +372,6 @@ func TestStrangersInTheDefaultModeOfPgxCostNoTerm(t *testing.T) {
 			t.Errorf("the error does not name the setting: %v", c.err)
 		}
 	}
-}
-
-// A pooler that is full permits transactions, so nothing is asked outside one.
-func TestNothingIsAskedOutsideATransactionWhileAPoolerIsFull(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := direct(t)
-		b := bounced(t, s.Cluster, pgcluster.Transaction, pgcluster.WithPoolSize(1), pgcluster.WithBouncerSetting("query_wait_timeout", "1"))
-		stranger, err := d.open(t, 0, b.DSN()).BeginTx(soon(t), nil)
-		check(t, err)
-		pool := d.open(t, 0, b.DSN(waysToAsk["pgx exec"]...))
-		inside := func(q db.DBTX) (bool, error) {
-			_, ok := q.(*sql.Tx)
-			return ok, nil
-		}
-		if ok, err := ask.Ask(soon(t), pool, inside); err == nil {
-			t.Errorf("asked; inside a transaction: %v", ok)
-		}
-		check(t, stranger.Rollback())
-		if ok, err := ask.Ask(soon(t), pool, inside); err != nil || !ok {
-			t.Errorf("inside a transaction: %v, %v", ok, err)
-		}
-	})
 }
 
 func TestTheErrorSaysThatAPoolerIsFull(t *testing.T) {
