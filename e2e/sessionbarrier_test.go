@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/hooks/hookstest"
@@ -156,55 +155,5 @@ func TestElectionsOfASessionStartAndEndIndependently(t *testing.T) {
 				}
 			}
 		}
-	})
-}
-
-func TestASessionOnAStandbyOrATransactionPoolerIsRefused(t *testing.T) {
-	t.Parallel()
-	primary := own(t)
-	standby, err := primary.AddStandby(t.Context())
-	check(t, err)
-	b := bounced(t, primary, pgcluster.Transaction, pgcluster.WithPoolSize(20))
-	overEach(t, func(t *testing.T, d drivers) {
-		for dsn, sentinel := range map[string]error{standby.DSN(): elector.ErrServerReadOnly, b.DSN(): elector.ErrSessionPooled} {
-			session, err := elector.NewSession(d.open(t, 0, dsn), elector.WithLease(lease), elector.WithReadOnlyTimeout(0))
-			check(t, err)
-			for i := range 3 {
-				e, err := session.Elector(electionOf("any", i))
-				check(t, err)
-				wraps(t, e.Run(soon(t), nil), sentinel)
-			}
-			expect(t, session.Close(soon(t)))
-		}
-		if n := one[int](t, on(t, primary).admin, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"); n > 0 {
-			t.Errorf("%d locks are left", n)
-		}
-	})
-}
-
-func TestASessionSurvivesARestartOfTheServerAndADeadLink(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		l := on(t, own(t)).behindAProxy(t)
-		elections := l.elections(t, 100)
-		g := l.share(t, d.open(t, 0, l.cut())).join(t, elections).run(t, nil)
-		t.Cleanup(l.proxy.Heal)
-		eventually(t, "all are led", func() bool { return g.leading() == 100 })
-		_, err := hookstest.WaitN(soon(t), g.rec, 100, func(hooks.Elected) bool { return true }) // or OnDemoted is not called
-		check(t, err)
-		check(t, l.Restart(soon(t), pgcluster.Immediate))
-		eventually(t, "the server is back", l.up)
-		_, err = hookstest.WaitN(soon(t), g.rec, 100, func(e hooks.Demoted) bool { return e.Reason == hooks.SessionLost })
-		check(t, err)
-		eventually(t, "all are led again", func() bool { return g.leading() == 100 })
-		l.proxy.BlackHole()
-		_, err = hookstest.WaitN(soon(t), g.rec, 100, func(e hooks.Demoted) bool { return e.Reason == hooks.LeaseExpired })
-		check(t, err)
-		l.frees(t, g.all[0].Key())
-		if n := g.leading(); n > 0 {
-			t.Errorf("%d are led on a dead link", n)
-		}
-		l.proxy.Heal()
-		eventually(t, "all are led again", func() bool { return g.leading() == 100 })
 	})
 }
