@@ -3,14 +3,11 @@
 package e2e_test
 
 import (
-	"context"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/hooks/hookstest"
 )
 
 func TestAFencedTransactionDelaysOnlyItsElection(t *testing.T) {
@@ -78,81 +75,6 @@ func TestALostSessionAtABarrierIsReplaced(t *testing.T) {
 		for _, f := range g.rec.Failures() {
 			if f.Permanent {
 				t.Errorf("%s: %v", f.Op, f.Err)
-			}
-		}
-	})
-}
-
-func TestASessionPinsOneConnectionForAllElections(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		pool := d.open(t, 0, s.DSN())
-		pool.SetMaxOpenConns(2)
-		elections := s.elections(t, 100)
-		g := s.share(t, pool).join(t, elections).run(t, nil)
-		eventually(t, "all are led", func() bool { return g.leading() == 100 })
-		if n := pool.Stats().InUse; n != 1 {
-			t.Errorf("%d connections are in use", n)
-		}
-		s.terminate(t, s.holders(t, g.all[0].Key())[0])
-		_, err := hookstest.WaitN[hooks.Demoted](soon(t), g.rec, 100, nil)
-		check(t, err)
-		eventually(t, "all are led again", func() bool { return g.leading() == 100 })
-	})
-}
-
-func TestElectionsOfASessionStartAndEndIndependently(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		elections := s.elections(t, 40)
-		first := s.share(t, d.open(t, 0, s.DSN())).join(t, elections)
-		second := s.share(t, d.open(t, 1, s.DSN())).join(t, elections)
-		var mu sync.Mutex
-		leaders, terms := map[string]int{}, map[string]int{}
-		ctx, cancel := context.WithCancel(context.Background())
-		defer cancel()
-		var all sync.WaitGroup
-		for _, g := range []*group{first, second} {
-			for _, e := range g.all {
-				all.Go(func() {
-					for ctx.Err() == nil {
-						_ = e.Run(ctx, func(context.Context, *elector.Term) error {
-							mu.Lock()
-							terms[e.Election()]++
-							leaders[e.Election()]++
-							if n := leaders[e.Election()]; n > 1 {
-								t.Errorf("%d lead %s", n, e.Election())
-							}
-							mu.Unlock()
-							time.Sleep(time.Millisecond)
-							mu.Lock()
-							leaders[e.Election()]--
-							mu.Unlock()
-							return nil
-						})
-					}
-				})
-			}
-		}
-		eventually(t, "each election is led five times", func() bool {
-			mu.Lock()
-			defer mu.Unlock()
-			for _, election := range elections {
-				if terms[election] < 5 {
-					return false
-				}
-			}
-			return true
-		})
-		cancel()
-		all.Wait()
-		for _, g := range []*group{first, second} {
-			for _, e := range g.rec.Demoted() {
-				if e.Reason != hooks.Resigned && e.Reason != hooks.Shutdown {
-					t.Errorf("demoted because %s: %v", e.Reason, e.Err)
-				}
 			}
 		}
 	})
