@@ -13,32 +13,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 )
-
-// A server without a free connection is a temporary failure.
-func TestACandidateIsElectedOnceTheServerHasAFreeConnection(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		name := s.role(t, nil)
-		_, err := s.admin.Exec(`ALTER ROLE "` + name + `" CONNECTION LIMIT 1`)
-		check(t, err)
-		c := s.stand(t, d.open(t, 0, s.DSN(pgcluster.ForRole(name))), s.election(t)).run(t, nil)
-		cause := "too many connections"
-		if throughPooler {
-			cause = "default_pool_size"
-		}
-		if f := wait(t, c, func(f hooks.Failure) bool { return f.Op == hooks.OpCampaign }); f.Permanent || !strings.Contains(f.Err.Error(), cause) {
-			t.Errorf("the error (permanent: %t) does not name the cause: %v", f.Permanent, f.Err)
-		}
-		_, err = s.admin.Exec(`ALTER ROLE "` + name + `" CONNECTION LIMIT 3`)
-		check(t, err)
-		c.elected(t)
-	})
-}
 
 // Each check of the server takes two connections; the pool has fewer than two per elector.
 func TestManyElectorsCheckTheServerThroughASmallPool(t *testing.T) {
