@@ -88,33 +88,6 @@ func (u unreset) Connect(ctx context.Context) (driver.Conn, error) {
 	}{able, able, able, able, able}, nil
 }
 
-// late is a connector whose connections send their first BEGIN with an expired context, as
-// after a pause of the process.
-type late struct{ driver.Connector }
-
-func (l late) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := wrapped(l).Connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &lateConn{capable: conn.(capable)}, nil
-}
-
-type lateConn struct {
-	capable
-	begun bool
-}
-
-func (c *lateConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	if query == "BEGIN" && !c.begun {
-		c.begun = true
-		over, cancel := context.WithCancel(ctx)
-		cancel()
-		return c.capable.ExecContext(over, query, args)
-	}
-	return c.capable.ExecContext(ctx, query, args)
-}
-
 // overWrappers runs a test with pools over a pgxpool, plain and wrapped.
 func overWrappers(t *testing.T, test func(t *testing.T, open func(*pgxpool.Pool) *sql.DB)) {
 	t.Helper()
@@ -122,7 +95,6 @@ func overWrappers(t *testing.T, test func(t *testing.T, open func(*pgxpool.Pool)
 		"as it is": func(c driver.Connector) driver.Connector { return c },
 		"wrapped":  func(c driver.Connector) driver.Connector { return wrapped{c} },
 		"bare":     func(c driver.Connector) driver.Connector { return bare{c} },
-		"late":     func(c driver.Connector) driver.Connector { return late{c} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name == "bare" {
