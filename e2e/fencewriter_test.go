@@ -13,6 +13,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/pgelector/pgelector/e2e/history"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/fence"
 )
@@ -45,38 +46,11 @@ type writerSettings struct {
 	Pause                            time.Duration // maximum pause between the check and the write
 }
 
-// An action is one line of a writer's history. Times are of the monotonic clock, in
-// nanoseconds.
-type action struct {
-	ID           string
-	Kind         actionKind
-	Token        int64
-	Call, Return int64  `json:",omitempty"`
-	Old, New     string `json:",omitempty"` // Old: the value that a write expects; New: the value written or read
-	Outcome      string `json:",omitempty"`
-	Text         string `json:",omitempty"`
-}
-
-type actionKind string
-
-const (
-	hasRead    actionKind = "read"    // it read the register, at the start of a term
-	hasChecked actionKind = "checked" // it leads, and a write follows
-	hasWritten actionKind = "written" // it wrote, or tried to
-	hasLeft    actionKind = "left"    // its term has ended
-)
-
-const (
-	ok      = "ok"
-	refused = "refused" // nothing was written
-	unknown = "unknown"
-)
-
 // A writer leads and writes to a register. It reads the register once per term and then
 // remembers its value.
 type writer struct {
 	writerSettings
-	record      func(action)
+	*history.Recorder
 	pool, store *sql.DB
 	n           int
 }
@@ -86,8 +60,7 @@ func runWriter(text string) (exit int) {
 	if err := json.Unmarshal([]byte(text), &w.writerSettings); err != nil {
 		return complain(err)
 	}
-	out := json.NewEncoder(os.Stdout)
-	w.record = func(d action) { d.ID = w.ID; _ = out.Encode(d) } // from one goroutine
+	w.Recorder = history.NewRecorder(os.Stdout, w.ID)
 	var err error
 	if w.pool, err = sql.Open(w.Driver, w.DSN); err != nil {
 		return complain(err)
@@ -111,53 +84,44 @@ func runWriter(text string) (exit int) {
 			_ = complain(err) // for a test that fails
 			continue
 		}
-		if err := w.lead(ctx, term); err != nil {
-			w.record(action{Kind: hasLeft, Token: term.Token(), Text: err.Error()})
-		} else {
-			w.record(action{Kind: hasLeft, Token: term.Token()})
-		}
+		w.Record(history.Event{Text: w.lead(ctx, term), Kind: history.Ended, Token: term.Token()})
 		_ = term.Resign(context.Background())
 	}
 	return 0
 }
 
-// lead writes until the term ends or a write fails.
-func (w *writer) lead(ctx context.Context, term *elector.Term) error {
-	var value string
-	call := monotonic()
-	outcome, err := w.do(term, func(tx execer) error {
-		return tx.QueryRowContext(context.Background(), "SELECT value FROM "+w.Register).Scan(&value)
+// lead writes until the term ends or a write fails, and returns that error's text.
+func (w *writer) lead(ctx context.Context, term *elector.Term) string {
+	read := history.Event{Kind: history.Read, At: history.Now(), Token: term.Token()}
+	outcome, text := w.do(term, func(tx execer) error {
+		return tx.QueryRowContext(context.Background(), "SELECT value FROM "+w.Register).Scan(&read.New)
 	})
-	if outcome != ok {
-		return err
+	if outcome != history.Wrote {
+		return text
 	}
-	w.record(action{Kind: hasRead, Token: term.Token(), Call: call, Return: monotonic(), New: value})
-	for ctx.Err() == nil {
+	read.Took = history.Now().Sub(read.At)
+	w.Record(read)
+	for value := read.New; ctx.Err() == nil; {
 		w.n++
-		next := fmt.Sprint(w.ID, "-", w.n)
-		call := monotonic()
+		write := history.Event{At: history.Now(), Token: term.Token(), Old: value, New: fmt.Sprint(w.ID, "-", w.n)}
 		if !term.Valid() { // the check
-			return nil
+			return ""
 		}
-		w.record(action{Kind: hasChecked, Token: term.Token()})
+		w.Record(history.Event{Kind: history.Checked, Token: term.Token()})
 		w.pause()
-		outcome, err := w.do(term, func(tx execer) error {
-			_, err := tx.ExecContext(context.Background(), "UPDATE "+w.Register+" SET value = $1", next)
+		write.Kind, write.Text = w.do(term, func(tx execer) error {
+			_, err := tx.ExecContext(context.Background(), "UPDATE "+w.Register+" SET value = $1", write.New)
 			w.pause()
 			return err
 		})
-		text := ""
-		if err != nil {
-			text = err.Error()
+		write.Took = history.Now().Sub(write.At)
+		if w.Record(write); write.Kind != history.Wrote {
+			return write.Text
 		}
-		w.record(action{Kind: hasWritten, Token: term.Token(), Call: call, Return: monotonic(), Old: value, New: next, Outcome: outcome, Text: text})
-		if outcome != ok {
-			return err
-		}
-		value = next
+		value = write.New
 		w.pause() // another writer, without a fence, may wait for the row, and was never the first
 	}
-	return nil
+	return ""
 }
 
 type execer interface {
@@ -165,10 +129,11 @@ type execer interface {
 	QueryRowContext(context.Context, string, ...any) *sql.Row
 }
 
-// do makes one read or write in the writer's way.
-func (w *writer) do(term *elector.Term, fn func(execer) error) (outcome string, err error) {
+// do makes one read or write in the writer's way. text is the error, unless it succeeded.
+func (w *writer) do(term *elector.Term, fn func(execer) error) (outcome history.Kind, text string) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	var err error
 	switch w.Way {
 	case inTx:
 		err = term.InTx(ctx, w.store, nil, func(tx *sql.Tx) error { return fn(tx) })
@@ -179,11 +144,11 @@ func (w *writer) do(term *elector.Term, fn func(execer) error) (outcome string, 
 	}
 	switch {
 	case err == nil:
-		return ok, nil
+		return history.Wrote, ""
 	case errors.Is(err, elector.ErrOutcomeUnknown):
-		return unknown, err
+		return history.Unsure, err.Error()
 	}
-	return refused, err
+	return history.Refused, err.Error()
 }
 
 func (w *writer) fenced(ctx context.Context, token int64, fn func(execer) error) error {
