@@ -4,9 +4,7 @@ package e2e_test
 
 import (
 	"bytes"
-	"context"
 	"database/sql"
-	"errors"
 	"io"
 	"net"
 	"strings"
@@ -128,31 +126,14 @@ func TestAStatementWhoseAnswerIsLostIsExecutedOnce(t *testing.T) {
 			w.arm()
 			_ = term.Resign(soon(t)) // the server frees the lock of the lost connection
 		},
-		"name: EnterTerm ": func(t *testing.T, _ *server, w *swallower, c *candidate, pool *sql.DB) {
-			term, err := c.Campaign(soon(t))
-			check(t, err)
-			w.arm()
-			if err := term.InTx(soon(t), pool, nil, func(*sql.Tx) error { return errors.New("fn is called") }); err == nil || strings.Contains(err.Error(), "fn is called") {
-				t.Errorf("got %v", err)
-			}
-			expect(t, term.Resign(soon(t)))
-		},
-		"INSERT INTO swallowed": func(t *testing.T, _ *server, w *swallower, c *candidate, pool *sql.DB) {
-			term, err := c.Campaign(soon(t))
-			check(t, err)
-			w.arm()
-			if err := term.InTx(soon(t), pool, nil, inserts); err == nil {
-				t.Error("an insert without an answer was committed")
-			}
-			rows(t, pool, 0)
-			expect(t, term.Resign(soon(t)))
-		},
 		"COMMIT": func(t *testing.T, _ *server, w *swallower, c *candidate, pool *sql.DB) {
 			term, err := c.Campaign(soon(t))
 			check(t, err)
 			w.arm()
-			wraps(t, term.InTx(soon(t), pool, nil, inserts), elector.ErrOutcomeUnknown)
-			rows(t, pool, 1)
+			wraps(t, term.InTx(soon(t), pool, nil, note("swallowed", "1")), elector.ErrOutcomeUnknown)
+			if n := one[int](t, pool, "SELECT count(*)::int FROM swallowed"); n != 1 {
+				t.Errorf("there are %d rows", n)
+			}
 			expect(t, term.Resign(soon(t)))
 		},
 		"name: Publish ": func(t *testing.T, _ *server, w *swallower, c *candidate, pool *sql.DB) {
@@ -198,16 +179,4 @@ func electsOnce(t *testing.T, s *server, w *swallower, c *candidate, _ *sql.DB) 
 	}
 	expect(t, term.Verify(soon(t)))
 	expect(t, term.Resign(soon(t)))
-}
-
-func inserts(tx *sql.Tx) error {
-	_, err := tx.ExecContext(context.Background(), "INSERT INTO swallowed VALUES (1)")
-	return err
-}
-
-func rows(t *testing.T, pool *sql.DB, want int) {
-	t.Helper()
-	if n := one[int](t, pool, "SELECT count(*)::int FROM swallowed"); n != want {
-		t.Errorf("there are %d rows, want %d", n, want)
-	}
 }
