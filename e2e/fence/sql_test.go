@@ -134,32 +134,6 @@ func TestConcurrentWritersCommitInTheOrderOfTheirTokens(t *testing.T) {
 	})
 }
 
-func TestAConditionalUpdateRefusesAnOlderToken(t *testing.T) {
-	overDrivers(t, func(t *testing.T, store *sql.DB) {
-		_, err := store.Exec(`CREATE TABLE lamp (id text PRIMARY KEY, color text, token bigint NOT NULL DEFAULT 0); INSERT INTO lamp VALUES ('hall', 'white')`)
-		check(t, err)
-		paint := func(color string, token int64) error {
-			return fence.Applied(store.Exec("UPDATE lamp SET color = $3, token = $2 WHERE id = $1 AND token <= $2", "hall", token, color))
-		}
-		check(t, paint("red", 5))
-		check(t, paint("green", 6))
-		if err := paint("red", 5); !errors.Is(err, fence.ErrStale) {
-			t.Errorf("an older token: %v", err)
-		}
-		check(t, paint("blue", 6))
-		var color string
-		check(t, store.QueryRow("SELECT color FROM lamp").Scan(&color))
-		if color != "blue" {
-			t.Errorf("the lamp is %s", color)
-		}
-		_, err = store.Exec("DROP TABLE lamp")
-		check(t, err)
-		if err := paint("red", 9); err == nil || errors.Is(err, fence.ErrStale) {
-			t.Errorf("without the table: %v", err)
-		}
-	})
-}
-
 // The documentation quotes the two functions below.
 
 // paint changes the lamp, unless a newer term has touched it.
