@@ -82,21 +82,6 @@ func TestAnElectionThroughATransactionPooler(t *testing.T) {
 		}
 		follower := s.through(t, open(), election).run(t, nil)
 		follower.follows(t)
-		byDefault, err := elector.New(open(), election)
-		check(t, err)
-		if got := byDefault.Settings(); got.Scope != elector.Auto || got.Takeover != elector.Deputy || got.RetryInterval != 3*time.Second {
-			t.Errorf("before the first answer: %+v", got)
-		}
-		if _, elected, err := byDefault.TryCampaign(soon(t)); elected || err != nil {
-			t.Errorf("elected %v, %v", elected, err)
-		}
-		if got := byDefault.Settings(); got.Scope != elector.TransactionScope || got.Takeover != elector.Poll || got.RetryInterval != time.Second {
-			t.Errorf("behind the pooler: %+v", got)
-		}
-		if e := wait(t, follower, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy }); !e.InTransaction || !e.Polls || e.Deputy {
-			t.Errorf("the follower's event: %+v", e)
-		}
-
 		term := termOf(t, leader)
 		for range 3 {
 			expect(t, term.Verify(soon(t)))
