@@ -21,9 +21,6 @@ import (
 // statements.
 var inTransactions = []string{"pq", "pq binary", "pgx simple", "pgx exec", "pgx describe", "pgx cache describe"}
 
-// eachDriver is one of these ways for each driver.
-var eachDriver = []string{"pq", "pgx exec"}
-
 // overTransactions runs a test for each of the ways, through a pooler with so many connections.
 func overTransactions(t *testing.T, ways []string, size int, test func(t *testing.T, s *server, open func() *sql.DB, b *pgcluster.Bouncer)) {
 	t.Helper()
@@ -111,44 +108,10 @@ func TestAnElectionThroughATransactionPooler(t *testing.T) {
 	})
 }
 
-func TestADeputyThroughATransactionPooler(t *testing.T) {
-	t.Parallel()
-	for name, takeover := range map[string]elector.Takeover{"deputy": elector.Deputy, "wait": elector.Wait} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			overTransactions(t, eachDriver, 20, func(t *testing.T, s *server, open func() *sql.DB, _ *pgcluster.Bouncer) {
-				election := s.election(t)
-				opts := []elector.Option{elector.WithTakeover(takeover), elector.WithRetryInterval(3 * time.Second)}
-				leader := s.through(t, open(), election, opts...).run(t, nil)
-				leader.elected(t)
-				deputy := s.through(t, open(), election, opts...).run(t, nil)
-				wait(t, deputy, func(e hooks.Campaign) bool { return e.Deputy })
-				eventually(t, "leader and deputy hold one connection of the pooler each", func() bool {
-					return one[string](t, s.admin, `SELECT concat(count(*) FILTER (WHERE application_name = $1), ' ', count(*) FILTER (WHERE application_name = $2))
-						FROM pg_stat_activity`, leader.CandidateID(), deputy.CandidateID()) == "1 1"
-				})
-				if takeover == elector.Deputy {
-					s.holdsNothingBack(t, deputy.CandidateID(), 100)
-				}
-				s.holdsNothingBack(t, leader.CandidateID(), 100)
-				s.terminate(t, s.holders(t, leader.Key())[0])
-				if takeover == elector.Wait {
-					deputy.elected(t)
-				} else {
-					eventually(t, "somebody is elected", func() bool { return len(leader.rec.Elected())+len(deputy.rec.Elected()) == 2 })
-				}
-				if d := wait[hooks.Demoted](t, leader, nil); d.Reason != hooks.SessionLost {
-					t.Errorf("demoted because of %s: %v", d.Reason, d.Err)
-				}
-			})
-		})
-	}
-}
-
 // Candidates in both scopes exclude each other, and transfer to each other.
 func TestATransferBetweenTheScopes(t *testing.T) {
 	t.Parallel()
-	overTransactions(t, eachDriver, 20, func(t *testing.T, s *server, open func() *sql.DB, _ *pgcluster.Bouncer) {
+	overTransactions(t, []string{"pq", "pgx exec"}, 20, func(t *testing.T, s *server, open func() *sql.DB, _ *pgcluster.Bouncer) {
 		election := s.election(t)
 		long := elector.WithLease(20 * time.Second) // no transfer fails because the machine is busy
 		inside := s.through(t, open(), election, long).run(t, nil)
@@ -278,6 +241,10 @@ func TestALeaderOutlastsAPauseOfItsPooler(t *testing.T) {
 		leader.elected(t)
 		deputy := stand(elector.WithTakeover(elector.Deputy))
 		wait(t, deputy, func(e hooks.Campaign) bool { return e.Deputy })
+		eventually(t, "leader and deputy hold one connection of the pooler each", func() bool {
+			return one[string](t, s.admin, `SELECT concat(count(*) FILTER (WHERE application_name = $1), ' ', count(*) FILTER (WHERE application_name = $2))
+				FROM pg_stat_activity`, leader.CandidateID(), deputy.CandidateID()) == "1 1"
+		})
 		paused := make(chan error, 1)
 		go func() { paused <- b.Console(context.Background(), "PAUSE") }()
 		newcomer := stand()
