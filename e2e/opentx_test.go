@@ -53,15 +53,11 @@ func openBehind[W interface {
 	driver.Connector
 }](t *testing.T, d drivers, dsn string) *sql.DB {
 	t.Helper()
-	pool := sql.OpenDB(W(struct{ driver.Connector }{moving{d.open(t, 0, dsn).Driver(), addressOf(dsn)}}))
+	address := new(atomic.Pointer[string])
+	address.Store(&dsn)
+	pool := sql.OpenDB(W(struct{ driver.Connector }{moving{d.open(t, 0, dsn).Driver(), address}}))
 	t.Cleanup(func() { expect(t, pool.Close()) })
 	return pool
-}
-
-func addressOf(dsn string) *atomic.Pointer[string] {
-	var address atomic.Pointer[string]
-	address.Store(&dsn)
-	return &address
 }
 
 func TestNoSessionIsInsideATransactionThatOthersLeftOpen(t *testing.T) {
