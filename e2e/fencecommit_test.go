@@ -123,14 +123,6 @@ func TestInTxFindsAWorkingConnectionInThePool(t *testing.T) {
 func TestInTxReportsThatItsTermHasEnded(t *testing.T) {
 	t.Parallel()
 	for name, outlives := range map[string]func(t *testing.T, term *elector.Term, pool *sql.DB, end func()) error{
-		"before it begins": func(t *testing.T, term *elector.Term, pool *sql.DB, end func()) error {
-			pool.SetMaxOpenConns(1)
-			busy, err := pool.Conn(soon(t))
-			check(t, err)
-			defer busy.Close()
-			go end()
-			return term.InTx(soon(t), pool, nil, func(*sql.Tx) error { t.Error("fn was called"); return nil })
-		},
 		"in a statement of its work": func(t *testing.T, term *elector.Term, pool *sql.DB, end func()) error {
 			return term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error {
 				go end()
@@ -144,9 +136,6 @@ func TestInTxReportsThatItsTermHasEnded(t *testing.T) {
 				_, err := tx.ExecContext(context.Background(), "SELECT 1")
 				return err
 			})
-		},
-		"before it commits": func(t *testing.T, term *elector.Term, pool *sql.DB, end func()) error {
-			return term.InTx(soon(t), pool, nil, func(*sql.Tx) error { end(); return nil })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -239,12 +228,6 @@ func TestInTxRollsBackWhenItsFunctionFails(t *testing.T) {
 		wraps(t, err, elector.ErrRolledBack)
 
 		ctx, cancel := context.WithCancelCause(soon(t))
-		err = term.InTx(ctx, pool, nil, func(tx *sql.Tx) error { check(t, note(ledger, "cancelled")(tx)); cancel(oops); return nil })
-		wraps(t, err, oops)
-		wraps(t, err, elector.ErrRolledBack)
-		wraps(t, term.InTx(ctx, pool, nil, note(ledger, "never")), oops)
-
-		ctx, cancel = context.WithCancelCause(soon(t))
 		err = term.InTx(ctx, pool, nil, func(tx *sql.Tx) error {
 			check(t, note(ledger, "interrupted")(tx))
 			cancel(oops)
