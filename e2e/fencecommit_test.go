@@ -122,20 +122,16 @@ func TestInTxFindsAWorkingConnectionInThePool(t *testing.T) {
 // If the term ends during its transaction, the error says that it has ended, and why.
 func TestInTxReportsThatItsTermHasEnded(t *testing.T) {
 	t.Parallel()
-	for name, outlives := range map[string]func(t *testing.T, term *elector.Term, pool *sql.DB, end func()) error{
-		"in a statement of its work": func(t *testing.T, term *elector.Term, pool *sql.DB, end func()) error {
-			return term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error {
-				go end()
-				_, err := tx.ExecContext(term.Context(), "SELECT pg_sleep(60)")
-				return err
-			})
+	for name, work := range map[string]func(term *elector.Term, tx *sql.Tx, end func()) error{
+		"in a statement of its work": func(term *elector.Term, tx *sql.Tx, end func()) error {
+			go end()
+			_, err := tx.ExecContext(term.Context(), "SELECT pg_sleep(60)")
+			return err
 		},
-		"between two statements of its work": func(t *testing.T, term *elector.Term, pool *sql.DB, end func()) error {
-			return term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error {
-				end()
-				_, err := tx.ExecContext(context.Background(), "SELECT 1")
-				return err
-			})
+		"between two statements of its work": func(_ *elector.Term, tx *sql.Tx, end func()) error {
+			end()
+			_, err := tx.ExecContext(context.Background(), "SELECT 1")
+			return err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -143,9 +139,11 @@ func TestInTxReportsThatItsTermHasEnded(t *testing.T) {
 			overEach(t, func(t *testing.T, d drivers) {
 				s := onShared(t)
 				c, term := s.lead(t, d.open(t, 0, s.DSN()), s.election(t))
-				err := outlives(t, term, d.open(t, 1, s.DSN()), func() {
-					s.terminate(t, s.leaderPID(t, c.Key()))
-					<-term.Context().Done()
+				err := term.InTx(soon(t), d.open(t, 1, s.DSN()), nil, func(tx *sql.Tx) error {
+					return work(term, tx, func() {
+						s.terminate(t, s.leaderPID(t, c.Key()))
+						<-term.Context().Done()
+					})
 				})
 				for _, want := range []error{elector.ErrRolledBack, elector.ErrNotLeader, elector.ErrSessionLost} {
 					wraps(t, err, want)
