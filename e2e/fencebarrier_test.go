@@ -262,12 +262,7 @@ func frozenIsReplaced(t *testing.T, do, how string) {
 			next := s.stand(t, d.open(t, 0, s.DSN()), settings.Election, elector.WithLease(lease))
 			campaigner := next.Elector
 			if how == "as one of many" {
-				inSessionScope(t, "a shared session needs it")
-				session, err := elector.NewSession(d.open(t, 0, s.DSN()), elector.WithLease(lease))
-				check(t, err)
-				defer func() { expect(t, session.Close(soon(t))) }()
-				campaigner, err = session.Elector(settings.Election)
-				check(t, err)
+				campaigner = s.share(t, d.open(t, 0, s.DSN()), elector.WithLease(lease)).join(t, []string{settings.Election}).all[0]
 			}
 			term, err := campaigner.Campaign(soon(t))
 			if err != nil {
