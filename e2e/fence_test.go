@@ -223,52 +223,6 @@ func TestAFencedTransactionHasOneLeaseWhateverTheRolesTimeout(t *testing.T) {
 	})
 }
 
-func TestInTxWorksThroughATransactionPooler(t *testing.T) {
-	t.Parallel()
-	s := onShared(t)
-	b := bounced(t, s.Cluster, pgcluster.Transaction, pgcluster.WithPoolSize(3))
-	for name, opts := range waysToAsk {
-		d := pgx
-		if strings.HasPrefix(name, "pq") {
-			d = pq
-		}
-		if name == "pgx" || name == "pgx cache describe" || name == "pgx describe" {
-			continue // they use prepared statements, which such a pooler does not keep
-		}
-		t.Run(name, func(t *testing.T) {
-			ledger := s.ledger(t)
-			c, term := s.lead(t, d.open(t, 0, s.DSN()), s.election(t))
-			pool := d.open(t, 0, b.DSN(opts...))
-			for i := range 5 {
-				expect(t, term.InTx(soon(t), pool, nil, note(ledger, fmt.Sprint(i))))
-			}
-			s.notes(t, ledger, "0", "1", "2", "3", "4")
-			// The settings of a fenced transaction end with it; others share the backend.
-			eventually(t, "nothing is left on the pooler's backends", func() bool {
-				return len(list[int](t, s.admin, "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND objid = ($1::bigint & 4294967295)::oid", c.Key())) == 0
-			})
-			if timeout := one[string](t, pool, "SELECT current_setting('idle_in_transaction_session_timeout')"); timeout != "0" {
-				t.Errorf("a shared backend has a timeout of %s", timeout)
-			}
-			s.terminate(t, s.leaderPID(t, c.Key()))
-			s.frees(t, c.Key())
-			wraps(t, term.InTx(soon(t), pool, nil, note(ledger, "late")), elector.ErrNotLeader)
-			s.notes(t, ledger, "0", "1", "2", "3", "4")
-		})
-	}
-}
-
-// persistently runs fn in a serializable transaction of the term, again and again until it
-// succeeds, fails permanently, or ctx or the term ends.
-func persistently(ctx context.Context, term *elector.Term, pool *sql.DB, fn func(*sql.Tx) error) error {
-	for {
-		err := term.InTx(ctx, pool, &sql.TxOptions{Isolation: sql.LevelSerializable}, fn)
-		if !elector.Retryable(err) {
-			return err
-		}
-	}
-}
-
 func TestInTxReportsASerializationFailureAsRetryable(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
@@ -278,39 +232,30 @@ func TestInTxReportsASerializationFailureAsRetryable(t *testing.T) {
 		_, term := s.lead(t, pool, s.election(t))
 		check(t, term.InTx(soon(t), pool, nil, note(ledger, "a")))
 		opts := &sql.TxOptions{Isolation: sql.LevelSerializable}
+		reads := func(tx *sql.Tx) error { return tx.QueryRow("SELECT count(*) FROM " + ledger).Scan(new(int)) }
 		for name, disturb := range map[string]func() error{
 			"at a statement": func() error { _, err := s.admin.Exec("UPDATE " + ledger + " SET note = 'b'"); return err },
 			"at the commit": func() error { // each of two transactions reads what the other writes, so only one may commit
-				return term.InTx(soon(t), pool, opts, func(tx *sql.Tx) error {
-					var n int
-					if err := tx.QueryRow("SELECT count(*) FROM " + ledger).Scan(&n); err != nil {
-						return err
-					}
-					return note(ledger, "c")(tx)
-				})
+				return term.InTx(soon(t), pool, opts, func(tx *sql.Tx) error { return errors.Join(reads(tx), note(ledger, "c")(tx)) })
 			},
 		} {
-			attempts := 0
-			err := persistently(soon(t), term, pool, func(tx *sql.Tx) error {
+			attempts, err := 0, error(nil)
+			for again := true; again; again = elector.Retryable(err) {
 				attempts++
-				var n int
-				if err := tx.QueryRow("SELECT count(*) FROM " + ledger).Scan(&n); err != nil {
-					return err
-				}
-				if name == "at the commit" {
-					if err := note(ledger, "d")(tx); err != nil {
-						return err
+				err = term.InTx(soon(t), pool, opts, func(tx *sql.Tx) error {
+					err := reads(tx)
+					if name == "at the commit" {
+						err = errors.Join(err, note(ledger, "d")(tx))
 					}
-				}
-				if attempts == 1 {
-					check(t, disturb())
-				}
-				if name == "at a statement" {
-					_, err := tx.Exec("UPDATE " + ledger + " SET note = note || 'x'")
+					if attempts == 1 {
+						check(t, disturb())
+					}
+					if name == "at a statement" && err == nil {
+						_, err = tx.Exec("UPDATE " + ledger + " SET note = note || 'x'")
+					}
 					return err
-				}
-				return nil
-			})
+				})
+			}
 			if err != nil || attempts != 2 {
 				t.Errorf("%s: %d attempts, %v", name, attempts, err)
 			}

@@ -3,11 +3,10 @@
 package e2e_test
 
 import (
-	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/pgelector/pgelector/e2e/history"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/e2e/register"
 	"github.com/pgelector/pgelector/fence"
@@ -38,31 +38,20 @@ const (
 // writerGroup is the writers of one register, each in its own process.
 type writerGroup struct {
 	s       *server
-	way     way
-	writers []*writerProcess
-
-	mu      sync.Mutex
-	history []action
-	more    chan struct{} // closed by the next action
+	writers []*member
+	log     history.Log
 }
 
-type writerProcess struct {
-	*exec.Cmd
-	id     string
-	in     io.WriteCloser
-	stderr bytes.Buffer
-	gone   chan struct{}
-}
-
-// startWriters starts two writers. change may be nil.
-func (s *server) startWriters(t *testing.T, d drivers, how way, change func(i int, w *writerSettings)) *writerGroup {
+// startWriters starts two writers.
+func (s *server) startWriters(t *testing.T, d drivers, how way) *writerGroup {
 	t.Helper()
 	store := s.admin
 	_, err := store.Exec("SELECT pg_advisory_xact_lock(4711); " + fence.CreateTable) // IF NOT EXISTS is not atomic
 	check(t, err)
-	table, err := makeRegister(store)
+	table := strings.ReplaceAll(unique("register"), "-", "_") // with one row
+	_, err = store.Exec("CREATE TABLE " + table + " (value text); INSERT INTO " + table + " VALUES ('')")
 	check(t, err)
-	c := &writerGroup{s: s, way: how, more: make(chan struct{})}
+	c := &writerGroup{s: s}
 	election := s.election(t)
 	t.Cleanup(func() { c.end(t) })
 	for i := range 2 {
@@ -73,9 +62,6 @@ func (s *server) startWriters(t *testing.T, d drivers, how way, change func(i in
 		if how == inTx {
 			settings.Store = s.DSN()
 		}
-		if change != nil {
-			change(i, &settings)
-		}
 		c.start(t, settings)
 	}
 	return c
@@ -85,10 +71,10 @@ func (c *writerGroup) start(t *testing.T, settings writerSettings) {
 	t.Helper()
 	text, err := json.Marshal(settings)
 	check(t, err)
-	w := &writerProcess{Cmd: exec.Command(os.Args[0]), id: settings.ID, gone: make(chan struct{})}
+	w := &member{Cmd: exec.Command(os.Args[0]), id: settings.ID, gone: make(chan struct{})}
 	w.Env = append(os.Environ(), writerVariable+"="+string(text))
 	w.Stderr = &w.stderr
-	w.in, err = w.StdinPipe()
+	w.stdin, err = w.StdinPipe()
 	check(t, err)
 	out, err := w.StdoutPipe()
 	check(t, err)
@@ -96,27 +82,17 @@ func (c *writerGroup) start(t *testing.T, settings writerSettings) {
 	c.writers = append(c.writers, w)
 	go func() {
 		defer close(w.gone)
-		for lines := json.NewDecoder(out); ; {
-			var d action
-			if lines.Decode(&d) != nil {
-				break
-			}
-			c.mu.Lock()
-			c.history = append(c.history, d)
-			close(c.more)
-			c.more = make(chan struct{})
-			c.mu.Unlock()
-		}
+		_ = c.log.Collect(out)
 		_ = w.Wait()
 	}()
 }
 
 // end ends the writers and returns their history.
-func (c *writerGroup) end(t *testing.T) []action {
+func (c *writerGroup) end(t *testing.T) []history.Event {
 	t.Helper()
 	for _, w := range c.writers {
 		_ = w.Process.Signal(syscall.SIGCONT)
-		_ = w.in.Close()
+		_ = w.stdin.Close()
 	}
 	for _, w := range c.writers {
 		select {
@@ -132,32 +108,25 @@ func (c *writerGroup) end(t *testing.T) []action {
 			t.Logf("%s has said:\n%s", w.id, w.stderr.String())
 		}
 	}
-	return c.history
+	return c.log.Since(0)
 }
 
-// seen waits for an action after the first past ones that matches, and returns it.
-func (c *writerGroup) seen(past int, within time.Duration, match func(action) bool) (action, bool) {
-	timeout := time.After(within)
+// seen waits for an event after the first past ones that matches, and returns it.
+func (c *writerGroup) seen(past int, within time.Duration, match func(history.Event) bool) (history.Event, bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
 	for {
-		c.mu.Lock()
-		for _, d := range c.history[past:] {
-			if match(d) {
-				c.mu.Unlock()
-				return d, true
-			}
+		fresh, err := c.log.Await(ctx, past)
+		if i := slices.IndexFunc(fresh, match); i >= 0 {
+			return fresh[i], true
 		}
-		past = len(c.history)
-		more := c.more
-		c.mu.Unlock()
-		select {
-		case <-more:
-		case <-timeout:
-			return action{}, false
+		if past += len(fresh); err != nil {
+			return history.Event{}, false
 		}
 	}
 }
 
-func (c *writerGroup) awaits(t *testing.T, what string, past int, match func(action) bool) action {
+func (c *writerGroup) awaits(t *testing.T, what string, past int, match func(history.Event) bool) history.Event {
 	t.Helper()
 	d, seen := c.seen(past, patience, match)
 	if !seen {
@@ -169,9 +138,7 @@ func (c *writerGroup) awaits(t *testing.T, what string, past int, match func(act
 
 // print logs the end of the history, and what the server does.
 func (c *writerGroup) print(t *testing.T) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, d := range c.history[max(0, len(c.history)-40):] {
+	for _, d := range c.log.Since(max(0, c.past()-40)) {
 		t.Logf("%+v", d)
 	}
 	for _, session := range list[string](t, c.s.admin, `SELECT concat_ws(' ', pid, application_name, state, wait_event, now() - state_change, pg_blocking_pids(pid), query)
@@ -180,14 +147,10 @@ func (c *writerGroup) print(t *testing.T) {
 	}
 }
 
-func (c *writerGroup) past() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.history)
-}
+func (c *writerGroup) past() int { return len(c.log.Since(0)) }
 
-func (c *writerGroup) writer(id string) *writerProcess {
-	return c.writers[slices.IndexFunc(c.writers, func(w *writerProcess) bool { return w.id == id })]
+func (c *writerGroup) writer(id string) *member {
+	return c.writers[slices.IndexFunc(c.writers, func(w *member) bool { return w.id == id })]
 }
 
 // terminate ends the session of a candidate.
@@ -197,14 +160,17 @@ func (c *writerGroup) terminate(t *testing.T, id string) {
 	check(t, err)
 }
 
+// outcomes are those of writes.
+var outcomes = map[history.Kind]register.Outcome{history.Wrote: register.Done, history.Refused: register.Refused, history.Unsure: register.Unknown}
+
+func returned(e history.Event) int64 { return int64(e.At.Add(e.Took)) }
+
 // linearizable asks porcupine whether the history fits one register.
-func linearizable(history []action) porcupine.CheckResult {
-	outcomes := map[string]register.Outcome{ok: register.Done, refused: register.Refused, unknown: register.Unknown}
+func linearizable(events []history.Event) porcupine.CheckResult {
 	var ops []register.Op
-	for _, d := range history {
-		if d.Kind == hasRead || d.Kind == hasWritten {
-			ops = append(ops, register.Op{Client: d.ID, Read: d.Kind == hasRead, Old: d.Old, New: d.New,
-				Outcome: outcomes[d.Outcome], Call: d.Call, Return: d.Return})
+	for _, e := range events {
+		if outcome, writes := outcomes[e.Kind]; writes || e.Kind == history.Read {
+			ops = append(ops, register.Op{Client: e.Process, Read: !writes, Old: e.Old, New: e.New, Outcome: outcome, Call: int64(e.At), Return: returned(e)})
 		}
 	}
 	return register.Linearizable(ops, patience)
@@ -213,60 +179,23 @@ func linearizable(history []action) porcupine.CheckResult {
 // overtaken counts the writes that returned after a write of a newer leader. (A fenced
 // write may do so, too: it was in time, and its process was frozen before the answer.
 // porcupine decides that.)
-func overtaken(history []action) (n int) {
-	history = slices.SortedStableFunc(slices.Values(history), func(a, b action) int { return cmp.Compare(a.Return, b.Return) })
+func overtaken(events []history.Event) (n int) {
 	newest := int64(0)
-	for _, d := range history {
-		if d.Kind != hasWritten || d.Outcome != ok {
+	for _, e := range slices.SortedStableFunc(slices.Values(events), func(a, b history.Event) int { return cmp.Compare(returned(a), returned(b)) }) {
+		if e.Kind != history.Wrote {
 			continue
 		}
-		if d.Token < newest {
+		if e.Token < newest {
 			n++
 		}
-		newest = max(newest, d.Token)
+		newest = max(newest, e.Token)
 	}
 	return n
 }
 
-// A leader is frozen between its check and its write. Another candidate is elected and
-// writes. Then the first thaws and writes.
-func TestALateWriteOfAFrozenLeaderIsRefusedIfItIsFenced(t *testing.T) {
-	t.Parallel()
-	for _, how := range []way{unfenced, inTx, byToken} {
-		t.Run(strings.ReplaceAll(string(how), " ", "-"), func(t *testing.T) {
-			t.Parallel()
-			overDrivers(t, func(t *testing.T, d drivers) {
-				c := onShared(t).startWriters(t, d, how, func(_ int, w *writerSettings) { w.Lockstep, w.Pause = true, 0 })
-				step := func(id string) { _, err := io.WriteString(c.writer(id).in, "go\n"); check(t, err) }
-				old := c.awaits(t, "a leader has checked that it leads", 0, func(d action) bool { return d.Kind == hasChecked })
-				past := c.past()
-				check(t, c.writer(old.ID).Process.Signal(syscall.SIGSTOP))
-				step(old.ID) // it reads the command after the thaw
-				next := c.awaits(t, "another leads", past, func(d action) bool { return d.Kind == hasRead && d.ID != old.ID })
-				step(next.ID)
-				c.awaits(t, "another has written", past, func(d action) bool {
-					return d.Kind == hasWritten && d.ID == next.ID && d.Outcome == ok
-				})
-				check(t, c.writer(old.ID).Process.Signal(syscall.SIGCONT))
-				late := c.awaits(t, "the first has tried to write", past, func(d action) bool { return d.Kind == hasWritten && d.ID == old.ID })
-				if want := map[way]string{unfenced: ok, inTx: refused, byToken: refused}[how]; late.Outcome != want {
-					t.Errorf("the late write was %s (%s), want %s", late.Outcome, late.Text, want)
-				}
-				want := porcupine.Ok
-				if how == unfenced {
-					want = porcupine.Illegal
-				}
-				if got := linearizable(c.end(t)); got != want {
-					c.print(t)
-					t.Errorf("linearizable: %s, want %s", got, want)
-				}
-			})
-		})
-	}
-}
-
-// The same at random moments: the lease or the administrator ends the session, with or
-// without an open transaction, and the thaw comes before or after the next leader's write.
+// A leader is frozen at a random moment, as between its check and its write: the lease or the
+// administrator ends the session, with or without an open transaction, and the thaw comes before
+// or after the next leader's write.
 func TestFencedWritesAreLinearizableWhateverIsFrozenWhen(t *testing.T) {
 	t.Parallel()
 	rounds := defaultRounds
@@ -316,45 +245,38 @@ func (a *tally) add(b tally) {
 }
 
 func freezeAtRandom(t *testing.T, d drivers, how way) tally {
-	c := onShared(t).startWriters(t, d, how, nil)
+	c := onShared(t).startWriters(t, d, how)
 	for range roundsOfOne {
-		old := c.awaits(t, "a leader has checked that it leads", c.past(), func(d action) bool { return d.Kind == hasChecked })
+		old := c.awaits(t, "a leader has checked that it leads", c.past(), func(e history.Event) bool { return e.Kind == history.Checked })
 		time.Sleep(rand.N(20 * time.Millisecond))
 		past := c.past()
-		check(t, c.writer(old.ID).Process.Signal(syscall.SIGSTOP))
+		check(t, c.writer(old.Process).Process.Signal(syscall.SIGSTOP))
 		if rand.N(2) == 0 {
-			c.terminate(t, old.ID)
+			c.terminate(t, old.Process)
 		}
 		within := patience
 		if rand.N(4) == 0 {
 			within = rand.N(2 * time.Second)
 		}
 		// Without a fence, a late write of an earlier leader may succeed, too.
-		_, succeeded := c.seen(past, within, func(d action) bool { return d.Kind == hasWritten && d.Token > old.Token && d.Outcome == ok })
+		_, succeeded := c.seen(past, within, func(e history.Event) bool { return e.Kind == history.Wrote && e.Token > old.Token })
 		if !succeeded && within == patience {
 			c.print(t)
 			t.Errorf("no later leader has written within %v, after a freeze of %+v", patience, old)
 		}
-		check(t, c.writer(old.ID).Process.Signal(syscall.SIGCONT))
+		check(t, c.writer(old.Process).Process.Signal(syscall.SIGCONT))
 		if succeeded {
-			c.awaits(t, "the frozen one has noticed", 0, func(d action) bool { return d.Kind == hasLeft && d.Token == old.Token })
+			c.awaits(t, "the frozen one has noticed", 0, func(e history.Event) bool { return e.Kind == history.Ended && e.Token == old.Token })
 		}
 	}
-	history := c.end(t)
-	result := tally{Rounds: roundsOfOne, Histories: 1, Overtaken: overtaken(history)}
-	for _, d := range history {
-		if d.Kind == hasWritten {
-			switch d.Outcome {
-			case ok:
-				result.Written++
-			case refused:
-				result.Refused++
-			case unknown:
-				result.Unknown++
-			}
-		}
+	events := c.end(t)
+	counts := map[history.Kind]int{}
+	for _, e := range events {
+		counts[e.Kind]++
 	}
-	switch got := linearizable(history); {
+	result := tally{Rounds: roundsOfOne, Histories: 1, Overtaken: overtaken(events),
+		Written: counts[history.Wrote], Refused: counts[history.Refused], Unknown: counts[history.Unsure]}
+	switch got := linearizable(events); {
 	case got == porcupine.Ok:
 	case got == porcupine.Illegal && how == unfenced:
 		result.Broken++

@@ -3,22 +3,17 @@
 package e2e_test
 
 import (
-	"bufio"
 	"context"
 	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
-	"strings"
-	"sync"
-	"sync/atomic"
-	"testing"
 	"time"
 
-	"github.com/anishathalye/porcupine"
-
+	"github.com/pgelector/pgelector/e2e/history"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/fence"
 )
@@ -49,54 +44,23 @@ type writerSettings struct {
 	Register                         string        // the table with one row to write to
 	Lease, Retry                     time.Duration // of its candidate
 	Pause                            time.Duration // maximum pause between the check and the write
-	Lockstep                         bool          // wait for "go" on standard input between the check and the write
 }
-
-// An action is one line of a writer's history. Times are of the monotonic clock, in
-// nanoseconds.
-type action struct {
-	ID           string
-	Kind         actionKind
-	Token        int64
-	Call, Return int64  `json:",omitempty"`
-	Old, New     string `json:",omitempty"` // Old: the value that a write expects; New: the value written or read
-	Outcome      string `json:",omitempty"`
-	Text         string `json:",omitempty"`
-}
-
-type actionKind string
-
-const (
-	isReady    actionKind = "ready"
-	hasRead    actionKind = "read"    // it read the register, at the start of a term
-	hasChecked actionKind = "checked" // it leads, and a write follows
-	hasWritten actionKind = "written" // it wrote, or tried to
-	hasLeft    actionKind = "left"    // its term has ended
-)
-
-const (
-	ok      = "ok"
-	refused = "refused" // nothing was written
-	unknown = "unknown"
-)
 
 // A writer leads and writes to a register. It reads the register once per term and then
 // remembers its value.
 type writer struct {
 	writerSettings
-	record      func(action)
+	*history.Recorder
 	pool, store *sql.DB
-	steps       chan struct{} // in lockstep
 	n           int
 }
 
 func runWriter(text string) (exit int) {
-	w := &writer{steps: make(chan struct{}, 100)}
+	w := &writer{}
 	if err := json.Unmarshal([]byte(text), &w.writerSettings); err != nil {
 		return complain(err)
 	}
-	out := json.NewEncoder(os.Stdout)
-	w.record = func(d action) { d.ID = w.ID; _ = out.Encode(d) } // from one goroutine
+	w.Recorder = history.NewRecorder(os.Stdout, w.ID)
 	var err error
 	if w.pool, err = sql.Open(w.Driver, w.DSN); err != nil {
 		return complain(err)
@@ -112,71 +76,52 @@ func runWriter(text string) (exit int) {
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
 		defer stop() // the test has ended
-		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-			w.steps <- struct{}{}
-		}
+		_, _ = io.Copy(io.Discard, os.Stdin)
 	}()
-	w.record(action{Kind: isReady})
 	for ctx.Err() == nil {
 		term, err := e.Campaign(ctx)
 		if err != nil {
 			_ = complain(err) // for a test that fails
 			continue
 		}
-		if err := w.lead(ctx, term); err != nil {
-			w.record(action{Kind: hasLeft, Token: term.Token(), Text: err.Error()})
-		} else {
-			w.record(action{Kind: hasLeft, Token: term.Token()})
-		}
+		w.Record(history.Event{Text: w.lead(ctx, term), Kind: history.Ended, Token: term.Token()})
 		_ = term.Resign(context.Background())
 	}
 	return 0
 }
 
-// lead writes until the term ends or a write fails.
-func (w *writer) lead(ctx context.Context, term *elector.Term) error {
-	var value string
-	call := monotonic()
-	outcome, err := w.do(term, func(tx execer) error {
-		return tx.QueryRowContext(context.Background(), "SELECT value FROM "+w.Register).Scan(&value)
+// lead writes until the term ends or a write fails, and returns that error's text.
+func (w *writer) lead(ctx context.Context, term *elector.Term) string {
+	read := history.Event{Kind: history.Read, At: history.Now(), Token: term.Token()}
+	outcome, text := w.do(term, func(tx execer) error {
+		return tx.QueryRowContext(context.Background(), "SELECT value FROM "+w.Register).Scan(&read.New)
 	})
-	if outcome != ok {
-		return err
+	if outcome != history.Wrote {
+		return text
 	}
-	w.record(action{Kind: hasRead, Token: term.Token(), Call: call, Return: monotonic(), New: value})
-	for ctx.Err() == nil {
+	read.Took = history.Now().Sub(read.At)
+	w.Record(read)
+	for value := read.New; ctx.Err() == nil; {
 		w.n++
-		next := fmt.Sprint(w.ID, "-", w.n)
-		call := monotonic()
+		write := history.Event{At: history.Now(), Token: term.Token(), Old: value, New: fmt.Sprint(w.ID, "-", w.n)}
 		if !term.Valid() { // the check
-			return nil
+			return ""
 		}
-		w.record(action{Kind: hasChecked, Token: term.Token()})
-		if w.Lockstep {
-			select {
-			case <-w.steps:
-			case <-ctx.Done():
-				return nil
-			}
-		}
+		w.Record(history.Event{Kind: history.Checked, Token: term.Token()})
 		w.pause()
-		outcome, err := w.do(term, func(tx execer) error {
-			_, err := tx.ExecContext(context.Background(), "UPDATE "+w.Register+" SET value = $1", next)
+		write.Kind, write.Text = w.do(term, func(tx execer) error {
+			_, err := tx.ExecContext(context.Background(), "UPDATE "+w.Register+" SET value = $1", write.New)
 			w.pause()
 			return err
 		})
-		text := ""
-		if err != nil {
-			text = err.Error()
+		write.Took = history.Now().Sub(write.At)
+		if w.Record(write); write.Kind != history.Wrote {
+			return write.Text
 		}
-		w.record(action{Kind: hasWritten, Token: term.Token(), Call: call, Return: monotonic(), Old: value, New: next, Outcome: outcome, Text: text})
-		if outcome != ok {
-			return err
-		}
-		value = next
+		value = write.New
 		w.pause() // another writer, without a fence, may wait for the row, and was never the first
 	}
-	return nil
+	return ""
 }
 
 type execer interface {
@@ -184,10 +129,11 @@ type execer interface {
 	QueryRowContext(context.Context, string, ...any) *sql.Row
 }
 
-// do makes one read or write in the writer's way.
-func (w *writer) do(term *elector.Term, fn func(execer) error) (outcome string, err error) {
+// do makes one read or write in the writer's way. text is the error, unless it succeeded.
+func (w *writer) do(term *elector.Term, fn func(execer) error) (outcome history.Kind, text string) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	var err error
 	switch w.Way {
 	case inTx:
 		err = term.InTx(ctx, w.store, nil, func(tx *sql.Tx) error { return fn(tx) })
@@ -198,11 +144,11 @@ func (w *writer) do(term *elector.Term, fn func(execer) error) (outcome string, 
 	}
 	switch {
 	case err == nil:
-		return ok, nil
+		return history.Wrote, ""
 	case errors.Is(err, elector.ErrOutcomeUnknown):
-		return unknown, err
+		return history.Unsure, err.Error()
 	}
-	return refused, err
+	return history.Refused, err.Error()
 }
 
 func (w *writer) fenced(ctx context.Context, token int64, fn func(execer) error) error {
@@ -224,152 +170,5 @@ func (w *writer) fenced(ctx context.Context, token int64, fn func(execer) error)
 }
 
 func (w *writer) pause() {
-	if w.Pause > 0 {
-		time.Sleep(rand.N(w.Pause))
-	}
-}
-
-var registers atomic.Int64
-
-// makeRegister makes a register: a table with one row.
-func makeRegister(store *sql.DB) (name string, err error) {
-	name = fmt.Sprint("register_", strings.ReplaceAll(unique("r"), "-", "_"), "_", registers.Add(1))
-	_, err = store.Exec("CREATE TABLE " + name + " (value text); INSERT INTO " + name + " VALUES ('')")
-	return name, err
-}
-
-// A standby is promoted while the old primary still answers, so there are two leaders that
-// cannot know of each other. In a third store, the timelines in their tokens tell them
-// apart.
-func TestTheTokenFencesTheLeaderOfAnOldPrimary(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		primary := own(t)
-		standby, err := primary.AddStandby(t.Context())
-		check(t, err)
-		p, s := on(t, primary), on(t, standby)
-		store := onShared(t)
-		_, err = store.admin.Exec("SELECT pg_advisory_xact_lock(4711); " + fence.CreateTable)
-		check(t, err)
-
-		election := p.election(t)
-		var address atomic.Pointer[string] // the cluster's address for its clients
-		move := func(to *server) { dsn := to.DSN(); address.Store(&dsn) }
-		move(p)
-		moving := d.openMoving(t, 0, &address)
-		_, old := p.lead(t, d.open(t, 0, p.DSN()), election)
-		check(t, old.InTx(soon(t), moving, nil, func(*sql.Tx) error { return nil }))
-
-		check(t, standby.Promote(soon(t)))
-		move(s)
-		_, fresh := s.lead(t, d.open(t, 1, s.DSN()), election)
-		if !old.Valid() || old.Verify(soon(t)) != nil {
-			t.Error("the old primary no longer answers")
-		}
-		if fresh.Token()>>48 <= old.Token()>>48 {
-			t.Errorf("the timeline in token %x is not later than in %x", fresh.Token(), old.Token())
-		}
-		// Both leaders write, fenced and unfenced, the old one first.
-		for _, how := range []way{unfenced, byToken} {
-			register, err := makeRegister(store.admin)
-			check(t, err)
-			history := &record{}
-			first := &openWriter{record: history, id: "old", register: register, how: how, term: old, store: d.open(t, 0, store.Cluster.DSN())}
-			first.write(t, 3)
-			second := &openWriter{record: history, id: "new", register: register, how: how, term: fresh, store: d.open(t, 1, store.Cluster.DSN())}
-			second.write(t, 1)
-			var both sync.WaitGroup
-			both.Go(func() { first.write(t, 20) })
-			both.Go(func() { second.write(t, 20) })
-			both.Wait()
-			want := porcupine.Ok
-			if how == unfenced {
-				want = porcupine.Illegal
-			}
-			if got := linearizable(history.actions); got != want {
-				t.Errorf("%s: linearizable: %s, want %s", how, got, want)
-			}
-			if last := history.of("old"); (last.Outcome == ok) != (how == unfenced) {
-				t.Errorf("%s: the old leader's last write was %s (%s)", how, last.Outcome, last.Text)
-			}
-		}
-		// The moved address leads to the new primary, where the old term is not valid.
-		eventually(t, "the pool has reached the promoted server", func() bool {
-			err := old.InTx(soon(t), moving, nil, func(tx *sql.Tx) error {
-				if one[string](t, tx, "SELECT current_setting('port')") != fmt.Sprint(primary.Port()) {
-					t.Error("a transaction of the old term has entered on the promoted server")
-				}
-				return nil
-			})
-			moving.SetMaxIdleConns(0) // the next transaction connects anew
-			return errors.Is(err, elector.ErrNotLeader)
-		})
-	})
-}
-
-// record is the history of several writers.
-type record struct {
-	mu      sync.Mutex
-	actions []action
-}
-
-func (r *record) add(d action) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.actions = append(r.actions, d)
-}
-
-func (r *record) of(id string) (last action) {
-	for _, d := range r.actions {
-		if d.ID == id {
-			last = d
-		}
-	}
-	return last
-}
-
-// openWriter is a writer in this process.
-type openWriter struct {
-	*record
-	id, register, value string
-	how                 way
-	term                *elector.Term
-	store               *sql.DB
-	read                bool
-	n                   int
-}
-
-// write writes up to n times, and stops at the first failure.
-func (o *openWriter) write(t *testing.T, n int) {
-	w := &writer{writerSettings: writerSettings{Way: o.how, Register: o.register}, store: o.store}
-	for range n {
-		call := monotonic()
-		d := action{ID: o.id, Kind: hasRead, Token: o.term.Token(), Call: call}
-		var err error
-		if !o.read {
-			d.Outcome, err = w.do(o.term, func(tx execer) error {
-				return tx.QueryRowContext(t.Context(), "SELECT value FROM "+o.register).Scan(&d.New)
-			})
-		} else {
-			o.n++
-			d.Kind, d.Old, d.New = hasWritten, o.value, fmt.Sprint(o.id, "-", o.n)
-			d.Outcome, err = w.do(o.term, func(tx execer) error {
-				_, err := tx.ExecContext(t.Context(), "UPDATE "+o.register+" SET value = $1", d.New)
-				return err
-			})
-		}
-		d.Return = monotonic()
-		if err != nil {
-			d.Text = err.Error()
-		}
-		if d.Outcome == ok {
-			o.value, o.read = d.New, true
-		}
-		if d.Outcome == ok || d.Kind == hasWritten {
-			o.add(d)
-		}
-		if d.Outcome != ok {
-			return
-		}
-	}
+	time.Sleep(rand.N(w.Pause))
 }

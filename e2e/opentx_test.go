@@ -3,7 +3,6 @@
 package e2e_test
 
 import (
-	"context"
 	"database/sql"
 	"database/sql/driver"
 	"fmt"
@@ -54,15 +53,11 @@ func openBehind[W interface {
 	driver.Connector
 }](t *testing.T, d drivers, dsn string) *sql.DB {
 	t.Helper()
-	pool := sql.OpenDB(W(struct{ driver.Connector }{moving{d.open(t, 0, dsn).Driver(), addressOf(dsn)}}))
+	address := new(atomic.Pointer[string])
+	address.Store(&dsn)
+	pool := sql.OpenDB(W(struct{ driver.Connector }{moving{d.open(t, 0, dsn).Driver(), address}}))
 	t.Cleanup(func() { expect(t, pool.Close()) })
 	return pool
-}
-
-func addressOf(dsn string) *atomic.Pointer[string] {
-	var address atomic.Pointer[string]
-	address.Store(&dsn)
-	return &address
 }
 
 func TestNoSessionIsInsideATransactionThatOthersLeftOpen(t *testing.T) {
@@ -106,31 +101,6 @@ func TestNoSessionIsInsideATransactionThatOthersLeftOpen(t *testing.T) {
 				}
 			}
 		}
-	})
-}
-
-// In transaction scope a leader asks for its requests on other connections of the pool.
-func TestALeaderCommitsNoTransactionThatOthersLeftOpen(t *testing.T) {
-	inSessionScope(t, "its pools prepare statements")
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		ledger := s.ledger(t)
-		pool := openBehind[bare](t, d, s.DSN())
-		c := s.stand(t, pool, s.election(t), elector.WithScope(elector.TransactionScope))
-		c.poolClosed = true // its pool is not usable
-		term, err := c.Campaign(soon(t))
-		check(t, err)
-		leave(t, pool, "BEGIN; INSERT INTO "+ledger+" VALUES ('left open')", 3)
-		for range 3 {
-			seen := len(c.rec.Heartbeats())
-			for len(c.rec.Heartbeats()) == seen {
-				time.Sleep(time.Millisecond)
-			}
-		}
-		s.notes(t, ledger)
-		expect(t, context.Cause(term.Context()))
-		expect(t, term.Resign(soon(t)))
 	})
 }
 
@@ -248,45 +218,5 @@ func TestInTxUsesNoTransactionThatOthersLeftOpen(t *testing.T) {
 				leave(t, pool, "SELECT 1", spoilt+2) // no other transaction is left open
 			})
 		}
-	}
-}
-
-// Other code may reset the settings, statements and locks of pooled connections. The
-// elector's session is never among them.
-func TestDiscardAllOnThePoolAffectsNoElection(t *testing.T) {
-	t.Parallel()
-	for name, opts := range map[string][]elector.Option{"polling": nil, "waiting": {elector.WithTakeover(elector.Wait)}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			overEach(t, func(t *testing.T, d drivers) {
-				s := onShared(t)
-				election := s.election(t)
-				leader := s.stand(t, d.open(t, 0, s.DSN()), election, opts...).run(t, nil)
-				leader.elected(t)
-				follower := s.stand(t, d.open(t, 0, s.DSN()), election, opts...).run(t, nil)
-				follower.follows(t)
-				attempts, beats := follower.after(), leader.after()
-				for range 10 {
-					for _, c := range []*candidate{leader, follower} {
-						for _, statement := range []string{"SELECT pg_advisory_unlock_all()", "RESET ALL", "DISCARD ALL"} {
-							for range 3 {
-								_, err := c.pool.ExecContext(soon(t), statement)
-								check(t, err)
-							}
-						}
-					}
-					next[hooks.Campaign](t, attempts, nil)
-					next[hooks.Heartbeat](t, beats, nil)
-				}
-				if n := len(leader.rec.Demoted()); n > 0 {
-					t.Errorf("the leader was demoted: %v", leader.rec.Demoted()[0].Err)
-				}
-				for _, f := range follower.rec.Failures() {
-					t.Errorf("the follower failed (permanent: %t): %v", f.Permanent, f.Err)
-				}
-				leader.end(t)
-				follower.elected(t)
-			})
-		})
 	}
 }

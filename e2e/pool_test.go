@@ -13,32 +13,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 )
-
-// A server without a free connection is a temporary failure.
-func TestACandidateIsElectedOnceTheServerHasAFreeConnection(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		name := s.role(t, nil)
-		_, err := s.admin.Exec(`ALTER ROLE "` + name + `" CONNECTION LIMIT 1`)
-		check(t, err)
-		c := s.stand(t, d.open(t, 0, s.DSN(pgcluster.ForRole(name))), s.election(t)).run(t, nil)
-		cause := "too many connections"
-		if throughPooler {
-			cause = "default_pool_size"
-		}
-		if f := wait(t, c, func(f hooks.Failure) bool { return f.Op == hooks.OpCampaign }); f.Permanent || !strings.Contains(f.Err.Error(), cause) {
-			t.Errorf("the error (permanent: %t) does not name the cause: %v", f.Permanent, f.Err)
-		}
-		_, err = s.admin.Exec(`ALTER ROLE "` + name + `" CONNECTION LIMIT 3`)
-		check(t, err)
-		c.elected(t)
-	})
-}
 
 // Each check of the server takes two connections; the pool has fewer than two per elector.
 func TestManyElectorsCheckTheServerThroughASmallPool(t *testing.T) {
@@ -111,33 +88,6 @@ func (u unreset) Connect(ctx context.Context) (driver.Conn, error) {
 	}{able, able, able, able, able}, nil
 }
 
-// late is a connector whose connections send their first BEGIN with an expired context, as
-// after a pause of the process.
-type late struct{ driver.Connector }
-
-func (l late) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := wrapped(l).Connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &lateConn{capable: conn.(capable)}, nil
-}
-
-type lateConn struct {
-	capable
-	begun bool
-}
-
-func (c *lateConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	if query == "BEGIN" && !c.begun {
-		c.begun = true
-		over, cancel := context.WithCancel(ctx)
-		cancel()
-		return c.capable.ExecContext(over, query, args)
-	}
-	return c.capable.ExecContext(ctx, query, args)
-}
-
 // overWrappers runs a test with pools over a pgxpool, plain and wrapped.
 func overWrappers(t *testing.T, test func(t *testing.T, open func(*pgxpool.Pool) *sql.DB)) {
 	t.Helper()
@@ -145,7 +95,6 @@ func overWrappers(t *testing.T, test func(t *testing.T, open func(*pgxpool.Pool)
 		"as it is": func(c driver.Connector) driver.Connector { return c },
 		"wrapped":  func(c driver.Connector) driver.Connector { return wrapped{c} },
 		"bare":     func(c driver.Connector) driver.Connector { return bare{c} },
-		"late":     func(c driver.Connector) driver.Connector { return late{c} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name == "bare" {

@@ -5,7 +5,6 @@ package e2e_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -16,16 +15,11 @@ import (
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/deputy"
-	ask "github.com/pgelector/pgelector/internal/pooled"
 )
 
 // inTransactions are the ways to ask that work through a pooler that does not track prepared
 // statements.
 var inTransactions = []string{"pq", "pq binary", "pgx simple", "pgx exec", "pgx describe", "pgx cache describe"}
-
-// eachDriver is one of these ways for each driver.
-var eachDriver = []string{"pq", "pgx exec"}
 
 // overTransactions runs a test for each of the ways, through a pooler with so many connections.
 func overTransactions(t *testing.T, ways []string, size int, test func(t *testing.T, s *server, open func() *sql.DB, b *pgcluster.Bouncer)) {
@@ -85,21 +79,6 @@ func TestAnElectionThroughATransactionPooler(t *testing.T) {
 		}
 		follower := s.through(t, open(), election).run(t, nil)
 		follower.follows(t)
-		byDefault, err := elector.New(open(), election)
-		check(t, err)
-		if got := byDefault.Settings(); got.Scope != elector.Auto || got.Takeover != elector.Deputy || got.RetryInterval != 3*time.Second {
-			t.Errorf("before the first answer: %+v", got)
-		}
-		if _, elected, err := byDefault.TryCampaign(soon(t)); elected || err != nil {
-			t.Errorf("elected %v, %v", elected, err)
-		}
-		if got := byDefault.Settings(); got.Scope != elector.TransactionScope || got.Takeover != elector.Poll || got.RetryInterval != time.Second {
-			t.Errorf("behind the pooler: %+v", got)
-		}
-		if e := wait(t, follower, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy }); !e.InTransaction || !e.Polls || e.Deputy {
-			t.Errorf("the follower's event: %+v", e)
-		}
-
 		term := termOf(t, leader)
 		for range 3 {
 			expect(t, term.Verify(soon(t)))
@@ -129,44 +108,10 @@ func TestAnElectionThroughATransactionPooler(t *testing.T) {
 	})
 }
 
-func TestADeputyThroughATransactionPooler(t *testing.T) {
-	t.Parallel()
-	for name, takeover := range map[string]elector.Takeover{"deputy": elector.Deputy, "wait": elector.Wait} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			overTransactions(t, eachDriver, 20, func(t *testing.T, s *server, open func() *sql.DB, _ *pgcluster.Bouncer) {
-				election := s.election(t)
-				opts := []elector.Option{elector.WithTakeover(takeover), elector.WithRetryInterval(3 * time.Second)}
-				leader := s.through(t, open(), election, opts...).run(t, nil)
-				leader.elected(t)
-				deputy := s.through(t, open(), election, opts...).run(t, nil)
-				wait(t, deputy, func(e hooks.Campaign) bool { return e.Deputy })
-				eventually(t, "leader and deputy hold one connection of the pooler each", func() bool {
-					return one[string](t, s.admin, `SELECT concat(count(*) FILTER (WHERE application_name = $1), ' ', count(*) FILTER (WHERE application_name = $2))
-						FROM pg_stat_activity`, leader.CandidateID(), deputy.CandidateID()) == "1 1"
-				})
-				if takeover == elector.Deputy {
-					s.holdsNothingBack(t, deputy.CandidateID(), 100)
-				}
-				s.holdsNothingBack(t, leader.CandidateID(), 100)
-				s.terminate(t, s.holders(t, leader.Key())[0])
-				if takeover == elector.Wait {
-					deputy.elected(t)
-				} else {
-					eventually(t, "somebody is elected", func() bool { return len(leader.rec.Elected())+len(deputy.rec.Elected()) == 2 })
-				}
-				if d := wait[hooks.Demoted](t, leader, nil); d.Reason != hooks.SessionLost {
-					t.Errorf("demoted because of %s: %v", d.Reason, d.Err)
-				}
-			})
-		})
-	}
-}
-
 // Candidates in both scopes exclude each other, and transfer to each other.
 func TestATransferBetweenTheScopes(t *testing.T) {
 	t.Parallel()
-	overTransactions(t, eachDriver, 20, func(t *testing.T, s *server, open func() *sql.DB, _ *pgcluster.Bouncer) {
+	overTransactions(t, []string{"pq", "pgx exec"}, 20, func(t *testing.T, s *server, open func() *sql.DB, _ *pgcluster.Bouncer) {
 		election := s.election(t)
 		long := elector.WithLease(20 * time.Second) // no transfer fails because the machine is busy
 		inside := s.through(t, open(), election, long).run(t, nil)
@@ -181,36 +126,6 @@ func TestATransferBetweenTheScopes(t *testing.T) {
 			leader, next = next, leader
 		}
 		s.holdsNothingBack(t, inside.CandidateID(), 30)
-	})
-}
-
-// A successor waits without a seat. It takes one, or two deputies would each keep a connection of
-// the pooler.
-func TestASuccessorInATransactionLeavesOneSeatForADeputy(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		opts := []elector.Option{elector.WithScope(elector.TransactionScope), elector.WithLease(20 * time.Second)}
-		old := s.through(t, d.open(t, 0, s.DSN()), election, append(opts, polling)...).run(t, nil)
-		old.elected(t)
-		leader := s.through(t, d.open(t, 1, s.DSN()), election, append(opts, polling)...).run(t, nil)
-		leader.follows(t)
-		expect(t, termOf(t, old).TransferTo(soon(t), leader.CandidateID()))
-		leader.elected(t)
-		seat := deputy.SeatKey(leader.Key()) | 1
-		sits := func(condition string) int {
-			return one[int](t, s.admin, `SELECT count(*)::int FROM pg_locks JOIN pg_stat_activity USING (pid)
-				WHERE locktype = 'advisory' AND objsubid = 2 AND ((classid::bigint << 32) | objid::bigint) | 1 = $1 AND `+condition, seat)
-		}
-		eventually(t, "the leader sits", func() bool { return sits("application_name = '"+leader.CandidateID()+"'") == 1 })
-		for range 2 {
-			s.through(t, d.open(t, 0, s.DSN()), election, append(opts, elector.WithTakeover(elector.Deputy))...).run(t, nil).follows(t)
-		}
-		if n := sits("true"); n > 2 {
-			t.Errorf("%d seats are taken", n)
-		}
-		s.holdsNothingBack(t, leader.CandidateID(), 30)
 	})
 }
 
@@ -286,27 +201,6 @@ func TestALeaderThatCreateIndexConcurrentlyWaitsForLetsItGoOn(t *testing.T) {
 	})
 }
 
-// The server frees the lock at once, so belief ends at once, too, and the connection is closed.
-func TestAnErrorInsideTheTransactionEndsTheTerm(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := direct(t)
-		pool, counter := d.openCounted(t, 0, s.DSN())
-		c := s.through(t, pool, s.election(t), elector.WithScope(elector.TransactionScope), elector.WithLease(time.Minute)).run(t, nil)
-		first := c.elected(t)
-		backend := s.holders(t, c.Key())[0]
-		counter.before.Store(db.PingTransaction, "SELECT 1/0")
-		if err := termOf(t, c).TransferTo(soon(t), "absent"); !errors.Is(err, elector.ErrNotLeader) {
-			t.Errorf("got %v", err)
-		}
-		wait(t, c, func(e hooks.Demoted) bool { return e.Token == first.Token })
-		eventually(t, "the connection is closed", func() bool {
-			return one[bool](t, s.admin, "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", backend)
-		})
-		wait(t, c, func(e hooks.Elected) bool { return e.Token > first.Token })
-	})
-}
-
 // A pooler answers for a server that is down, with errors that look like its own refusals.
 func TestAServerThatIsDownBehindItsPoolerIsWaitedFor(t *testing.T) {
 	t.Parallel()
@@ -347,6 +241,10 @@ func TestALeaderOutlastsAPauseOfItsPooler(t *testing.T) {
 		leader.elected(t)
 		deputy := stand(elector.WithTakeover(elector.Deputy))
 		wait(t, deputy, func(e hooks.Campaign) bool { return e.Deputy })
+		eventually(t, "leader and deputy hold one connection of the pooler each", func() bool {
+			return one[string](t, s.admin, `SELECT concat(count(*) FILTER (WHERE application_name = $1), ' ', count(*) FILTER (WHERE application_name = $2))
+				FROM pg_stat_activity`, leader.CandidateID(), deputy.CandidateID()) == "1 1"
+		})
 		paused := make(chan error, 1)
 		go func() { paused <- b.Console(context.Background(), "PAUSE") }()
 		newcomer := stand()
@@ -369,40 +267,6 @@ func TestALeaderOutlastsAPauseOfItsPooler(t *testing.T) {
 		}
 		check(t, b.Console(soon(t), "RESUME"))
 		eventually(t, "somebody is elected", func() bool { return len(deputy.rec.Elected())+len(newcomer.rec.Elected()) > 0 })
-	})
-}
-
-// The first check finds a pooler in session mode, which then changes its mode.
-func TestATermEndsWhenAPoolerIsFoundAndTheNextIsLedInsideATransaction(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := direct(t)
-		b := bounced(t, s.Cluster, pgcluster.Session, pgcluster.WithPoolSize(20))
-		c := s.through(t, d.open(t, 0, b.DSN(waysToAsk["pgx exec"]...)), s.election(t)).run(t, nil)
-		if e := c.elected(t); e.InTransaction {
-			t.Error("it leads in transaction scope")
-		}
-		after := c.after()
-		check(t, b.Console(soon(t), "SET pool_mode = 'transaction'"))
-		pool := pq.open(t, 0, b.DSN())
-		eventually(t, "a stranger has the leader's backend, and the term ends", func() bool {
-			for range 5 { // more than the idle backends, of which PgBouncer lends the last used first
-				if stranger, err := pool.BeginTx(soon(t), nil); err == nil {
-					defer stranger.Rollback()
-				}
-			}
-			time.Sleep(2 * heartbeat)
-			return len(c.rec.Demoted()) > 0
-		})
-		e := next[hooks.Demoted](t, after, nil)
-		if wraps(t, e.Err, elector.ErrSessionPooled); e.Reason != hooks.SessionLost {
-			t.Errorf("demoted because %s: %v", e.Reason, e.Err)
-		}
-		if e := nextElected(t, after); !e.InTransaction {
-			t.Error("it leads in session scope again")
-		}
-		c.end(t)
-		check(t, b.Restart(soon(t))) // it keeps the name of a client on backends that it gave to it
 	})
 }
 
@@ -460,29 +324,6 @@ func TestStrangersInTheDefaultModeOfPgxCostNoTerm(t *testing.T) {
 			t.Errorf("the error does not name the setting: %v", c.err)
 		}
 	}
-}
-
-// A pooler that is full permits transactions, so nothing is asked outside one.
-func TestNothingIsAskedOutsideATransactionWhileAPoolerIsFull(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := direct(t)
-		b := bounced(t, s.Cluster, pgcluster.Transaction, pgcluster.WithPoolSize(1), pgcluster.WithBouncerSetting("query_wait_timeout", "1"))
-		stranger, err := d.open(t, 0, b.DSN()).BeginTx(soon(t), nil)
-		check(t, err)
-		pool := d.open(t, 0, b.DSN(waysToAsk["pgx exec"]...))
-		inside := func(q db.DBTX) (bool, error) {
-			_, ok := q.(*sql.Tx)
-			return ok, nil
-		}
-		if ok, err := ask.Ask(soon(t), pool, inside); err == nil {
-			t.Errorf("asked; inside a transaction: %v", ok)
-		}
-		check(t, stranger.Rollback())
-		if ok, err := ask.Ask(soon(t), pool, inside); err != nil || !ok {
-			t.Errorf("inside a transaction: %v, %v", ok, err)
-		}
-	})
 }
 
 func TestTheErrorSaysThatAPoolerIsFull(t *testing.T) {

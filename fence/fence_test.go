@@ -2,6 +2,8 @@ package fence_test
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"io"
 	"net/http"
@@ -12,6 +14,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/DATA-DOG/go-sqlmock"
 	"github.com/pgelector/pgelector/fence"
 	"go.uber.org/goleak"
 )
@@ -59,6 +62,23 @@ func TestTheHandlerRefusesRequestsWithAnOldOrInvalidToken(t *testing.T) {
 	}
 	if len(passed) != 4 {
 		t.Errorf("%v passed", passed)
+	}
+}
+
+func TestAWriteThatAffectsNoRowIsStaleAndAnyErrorIsReturned(t *testing.T) {
+	oops := errors.New("oops")
+	for _, c := range []struct {
+		result    sql.Result
+		err, want error
+	}{
+		{driver.RowsAffected(1), nil, nil},
+		{driver.RowsAffected(0), nil, fence.ErrStale},
+		{nil, oops, oops},
+		{sqlmock.NewErrorResult(oops), nil, oops},
+	} {
+		if got := fence.Applied(c.result, c.err); !errors.Is(got, c.want) || errors.Is(got, fence.ErrStale) != (c.want == fence.ErrStale) {
+			t.Errorf("%v, %v: got %v, want %v", c.result, c.err, got, c.want)
+		}
 	}
 }
 

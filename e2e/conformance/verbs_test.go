@@ -15,6 +15,7 @@ import (
 	"github.com/pgelector/pgelector/internal/deputy"
 	"github.com/pgelector/pgelector/internal/handover"
 	"github.com/pgelector/pgelector/internal/inbox"
+	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
@@ -57,8 +58,8 @@ const sessionName = 70
 // verbs has a function for each statement, which runs it and formats the result.
 var verbs = map[string]func(*call) (string, error){
 	"TryLock": func(c *call) (string, error) {
-		high, low := guard(seat(c.key()))
-		offerHigh, offerLow := guard(handover.OfferKey(c.candidate(), c.key()))
+		high, low := lockkey.Halves(deputy.SeatKey(c.key()))
+		offerHigh, offerLow := lockkey.Halves(handover.OfferKey(c.candidate(), c.key()))
 		look := slices.Contains(c.words, "look")
 		row, err := c.q.TryLock(c, db.TryLockParams{Key: c.key(), Settings: c.settings(1), OfferHigh: offerHigh, OfferLow: offerLow,
 			Sit: slices.Contains(c.words, "sit"), SeatHigh: high, SeatLow: low, Look: look})
@@ -68,8 +69,8 @@ var verbs = map[string]func(*call) (string, error){
 		return row.Outcome + " " + c.name(row.Pid), err
 	},
 	"TryTransactionLock": func(c *call) (string, error) {
-		high, low := guard(seat(c.key()))
-		offerHigh, offerLow := guard(handover.OfferKey(c.candidate(), c.key()))
+		high, low := lockkey.Halves(deputy.SeatKey(c.key()))
+		offerHigh, offerLow := lockkey.Halves(handover.OfferKey(c.candidate(), c.key()))
 		row, err := c.q.TryTransactionLock(c, db.TryTransactionLockParams{Key: c.key(), Settings: c.settings(1), OfferHigh: offerHigh, OfferLow: offerLow,
 			Sit: slices.Contains(c.words, "sit"), SeatHigh: high, SeatLow: low})
 		c.one.server, c.one.mark = row.Started, row.Mark
@@ -120,17 +121,17 @@ var verbs = map[string]func(*call) (string, error){
 		return list(keys, func(key int64) string { return fmt.Sprint(key) }), err
 	},
 	"Offer": func(c *call) (string, error) {
-		high, low := guard(handover.OfferKey(c.words[0], number(c.words[1])))
+		high, low := lockkey.Halves(handover.OfferKey(c.words[0], number(c.words[1])))
 		offered, err := c.q.TryPair(c, db.TryPairParams{Inside: slices.Contains(c.words, "inside"), High: high, Low: low})
 		return fmt.Sprint(offered), err
 	},
 	"Withdraw": func(c *call) (string, error) {
-		high, low := guard(handover.OfferKey(c.words[0], number(c.words[1])))
+		high, low := lockkey.Halves(handover.OfferKey(c.words[0], number(c.words[1])))
 		withdrawn, err := c.q.UnlockPair(c, db.UnlockPairParams{High: high, Low: low})
 		return fmt.Sprint(withdrawn), err
 	},
 	"OfferStands": func(c *call) (string, error) {
-		high, low := guard(handover.OfferKey(c.one.name, c.key()))
+		high, low := lockkey.Halves(handover.OfferKey(c.one.name, c.key()))
 		row, err := c.q.PairIsFree(c, db.PairIsFreeParams{High: high, Low: low})
 		return fmt.Sprint(!row.Free), err
 	},
@@ -160,12 +161,12 @@ var verbs = map[string]func(*call) (string, error){
 	"RollBackToIt":     executed(db.RollBackToIt),
 	"ReleaseIt":        executed(db.ReleaseIt),
 	"TryPair": func(c *call) (string, error) {
-		high, low := guard(c.key())
+		high, low := lockkey.Halves(c.key())
 		granted, err := c.q.TryPair(c, db.TryPairParams{Inside: slices.Contains(c.words, "inside"), High: high, Low: low})
 		return fmt.Sprint(granted), err
 	},
 	"PairIsFree": func(c *call) (string, error) {
-		high, low := guard(c.key())
+		high, low := lockkey.Halves(c.key())
 		row, err := c.q.PairIsFree(c, db.PairIsFreeParams{High: high, Low: low})
 		return fmt.Sprint(row.Free, " ", c.name(row.Pid)), err
 	},
@@ -174,7 +175,7 @@ var verbs = map[string]func(*call) (string, error){
 		return list(rows, func(r db.LargestHolderRow) string { return fmt.Sprintf("%s %q", c.name(r.Pid), r.ApplicationName) }), err
 	},
 	"TrialLock": func(c *call) (string, error) {
-		high, low := guard(c.key())
+		high, low := lockkey.Halves(c.key())
 		shown, err := c.q.TrialLock(c, db.TrialLockParams{Inside: slices.Contains(c.words, "inside"), Key: c.key(), High: high, Low: low})
 		return fmt.Sprint(shown), err
 	},
@@ -184,7 +185,7 @@ var verbs = map[string]func(*call) (string, error){
 		return list(keys, func(key int64) string { return fmt.Sprint(key) }), err
 	},
 	"Confirm": func(c *call) (string, error) {
-		high, low := guard(c.key())
+		high, low := lockkey.Halves(c.key())
 		row, err := c.q.Confirm(c, db.ConfirmParams{Pid: c.of().pid, Key: c.key(), GuardHigh: high, GuardLow: low})
 		c.of().transaction = row.Transaction
 		if row.InTransaction {
@@ -203,7 +204,7 @@ var verbs = map[string]func(*call) (string, error){
 	},
 	"TokenEpoch": func(c *call) (string, error) { return c.q.TokenEpoch(c) },
 	"EnterTerm": func(c *call) (string, error) {
-		high, low := guard(c.key())
+		high, low := lockkey.Halves(c.key())
 		of := c.sessions[c.words[1]]
 		name := int64(sessionName)
 		transaction := c.transaction()
@@ -224,7 +225,7 @@ var verbs = map[string]func(*call) (string, error){
 		return list(rows, func(r db.EndOverdueRow) string { return fmt.Sprint(c.name(r.Pid), " ", r.Ended, r.Prepared) }), err
 	},
 	"EvictHolder": func(c *call) (string, error) {
-		rows, err := c.q.EvictHolder(c, db.EvictHolderParams{Pid: c.sessions[c.words[1]].pid, Key: c.key(), Pair: seat(c.key())})
+		rows, err := c.q.EvictHolder(c, db.EvictHolderParams{Pid: c.sessions[c.words[1]].pid, Key: c.key(), Pair: deputy.SeatKey(c.key())})
 		return fmt.Sprint(rows), err
 	},
 	"Ping": func(c *call) (string, error) {
@@ -236,7 +237,7 @@ var verbs = map[string]func(*call) (string, error){
 		return fmt.Sprintf("%s, in recovery %v%s", c.name(row.Pid), row.InRecovery, rung), err
 	},
 	"Ring": func(c *call) (string, error) {
-		high, low := guard(c.key())
+		high, low := lockkey.Halves(c.key())
 		row, err := c.q.Ring(c, db.RingParams{RequestHigh: high, RequestLow: low, Pid: c.sessions[c.words[1]].pid, Answer: c.one.answer})
 		c.one.answer = inbox.AnswerKey(row.OwnPid, row.Transaction)
 		if row.Answered {
@@ -245,7 +246,7 @@ var verbs = map[string]func(*call) (string, error){
 		return fmt.Sprint(row.Rung), err
 	},
 	"Answer": func(c *call) (string, error) {
-		high, low := guard(c.sessions[c.words[0]].answer)
+		high, low := lockkey.Halves(c.sessions[c.words[0]].answer)
 		told, err := c.q.TryPair(c, db.TryPairParams{High: high, Low: low})
 		return fmt.Sprint(told), err
 	},
@@ -294,7 +295,7 @@ var verbs = map[string]func(*call) (string, error){
 			c.name(row.Pid), row.ApplicationName, row.ConnectedMicros != 0, row.LeaseMillis, row.InTransaction, row.SinceMicros != 0, blocks), err
 	},
 	"Deputies": func(c *call) (string, error) {
-		rows, err := c.q.Deputies(c, db.DeputiesParams{Key: c.key(), Seat: seat(c.key())})
+		rows, err := c.q.Deputies(c, db.DeputiesParams{Key: c.key(), Seat: deputy.SeatKey(c.key())})
 		return list(rows, func(r db.DeputiesRow) string {
 			return fmt.Sprintf("%s seated %v waits %v", c.name(r.Pid), r.Seated, r.WaitingMicros != 0)
 		}), err
@@ -305,8 +306,8 @@ var verbs = map[string]func(*call) (string, error){
 		return list(rows, func(r db.LeadersRow) string { return fmt.Sprintf("%d %s %q", r.Key, c.name(r.Pid), r.ApplicationName) }), err
 	},
 	"CommitSynchronously": func(c *call) (string, error) {
-		high, low := guard(c.key())
-		scopeHigh, scopeLow := guard(number(c.words[1]))
+		high, low := lockkey.Halves(c.key())
+		scopeHigh, scopeLow := lockkey.Halves(number(c.words[1]))
 		row, err := c.q.CommitSynchronously(c, db.CommitSynchronouslyParams{SessionHigh: high, SessionLow: low, ScopeHigh: scopeHigh, ScopeLow: scopeLow})
 		return fmt.Sprintf("%s %s, for standbys %q, a record %v", row.Outcome, c.name(row.Pid), row.StandbyNames, row.Lsn != "0/0"), err
 	},
@@ -397,20 +398,16 @@ func (c *call) rises(token int64, epoch string) string {
 	return fmt.Sprintf("timeline %d, epoch %s, token rises %v", token>>48, epoch, rises)
 }
 
-// seat returns the key of an election's seats.
 // pairs writes the halves of what of returns of each key.
 func pairs(keys []string, of func(key int64) int64) string {
 	var all []map[string]int64
 	for _, key := range keys {
-		high, low := guard(of(number(key)))
+		high, low := lockkey.Halves(of(number(key)))
 		all = append(all, map[string]int64{"key": number(key), "high": int64(high), "low": int64(low)})
 	}
 	return encode(all)
 }
 
-func seat(key int64) int64 { return deputy.SeatKey(key) }
-
-func guard(key int64) (high, low int32) { return int32(key >> 32), int32(key) }
 func number(word string) int64 {
 	n, _ := strconv.ParseInt(word, 10, 64)
 	return n
