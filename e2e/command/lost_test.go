@@ -111,17 +111,6 @@ sleep 0.2; echo self $$; read line; exit 5`
 	r.silent(t, patience)
 }
 
-func TestALostTermEndsTheCommand(t *testing.T) {
-	t.Parallel()
-	needsLinux(t)
-	r := run(t, name(t), append(unhurried[:len(unhurried):len(unhurried)], sh(stubborn)...)...)
-	f := stubbornFamily(t, r)
-	terminate(t, shared.Get(t).DSN(), name(t))
-	r.ends(t, exit.Lost)
-	f.dead(t, "when run has ended")
-	r.silent(t, patience)
-}
-
 func TestACommandThatHandlesTERMGetsItsGracePeriod(t *testing.T) {
 	t.Parallel()
 	r := run(t, name(t), append([]string{"--lease", "10s"}, sh(`trap 'echo winding down; sleep 0.1; echo done; exit 0' TERM
