@@ -271,40 +271,6 @@ func waits(t *testing.T, election string) {
 	})
 }
 
-func TestIfFreeRunsTheCommandOnExactlyOneHost(t *testing.T) {
-	t.Parallel()
-	const hosts = 6 // processes that start at the same time
-	var all []*running
-	for i := range hosts {
-		driver := []string{"pgx", "pq"}[i%2]
-		// A command that goes on until its standard input is closed.
-		all = append(all, held(t, quick(name(t), "--driver", driver, "--candidate", fmt.Sprint("host-", i), "--if-free",
-			"--if-free-exit-code", "9", "--", "sh", "-c", "echo ran; cat >/dev/null; exit 4")...))
-	}
-	ran := 0
-	for _, r := range all {
-		select {
-		case line, open := <-r.lines:
-			if open && line == "ran" {
-				ran++
-				continue
-			}
-			r.ends(t, 9)
-		case <-time.After(patience):
-			t.Fatalf("neither ran nor left\n%s", r.errs)
-		}
-	}
-	if ran != 1 {
-		t.Errorf("%d ran, want 1", ran)
-	}
-	for _, r := range all {
-		r.hangUp()
-		if code := r.code(t); code != 4 && code != 9 {
-			t.Errorf("exit code %d", code)
-		}
-	}
-}
-
 // held starts the program with a standard input that stays open until hangUp.
 func held(t *testing.T, args ...string) *running {
 	t.Helper()
