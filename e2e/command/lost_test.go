@@ -221,18 +221,6 @@ func TestALogThatNobodyReadsKeepsNoLock(t *testing.T) {
 	s.ends(t, 4)
 }
 
-func TestAHostStaysACandidateAfterALostTermUnlessItRunsOnce(t *testing.T) {
-	t.Parallel()
-	r := launch(t, at(shared.Get(t).DSN()), append(quickly("run", name(t)), sh("echo token $PGELECTOR_TOKEN; exec sleep 1000")...)...)
-	first := r.pid(t, "token ")
-	terminate(t, shared.Get(t).DSN(), name(t))
-	if second := r.pid(t, "token "); second <= first {
-		t.Errorf("token %d after %d", second, first)
-	}
-	r.signal(t, syscall.SIGTERM)
-	r.ends(t, exit.OK)
-}
-
 func TestTheCommandOfAFrozenSupervisorEndsBeforeAnotherLeads(t *testing.T) {
 	t.Parallel()
 	needsLinux(t)
