@@ -127,66 +127,6 @@ func queueUp(t *testing.T, dsn, id, election string, n int) {
 	})
 }
 
-// strangers lets one hold a lock of two integers, and another wait for it.
-func strangers(t *testing.T, dsn string) {
-	t.Helper()
-	const lock = "SELECT pg_advisory_lock(1, 2)"
-	_, err := connection(t, dsn).Exec(t.Context(), lock)
-	check(t, err)
-	waiting := connection(t, dsn)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_, _ = waiting.Exec(ctx, lock)
-	}()
-	t.Cleanup(func() { cancel(); <-done })
-}
-
-// A leader holds other advisory locks, and a stranger awaits one. They belong to no election.
-func TestStatusShowsElectionLocksOnly(t *testing.T) {
-	t.Parallel()
-	dsn := database(t)
-	conn := connection(t, dsn)
-	leading := launch(t, at(dsn), quick("billing", "--candidate", "first", "--", "sh", "-c", "echo ready; exec sleep 1000")...)
-	leading.says(t, "ready")
-	waiting := launch(t, at(dsn), quick("billing", "--candidate", "second", "--takeover", "wait", "--", "true")...)
-	awaits := func(what, condition string) {
-		eventually(t, what, func() bool {
-			var n int
-			check(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
-				AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND `+condition).Scan(&n))
-			return n > 0
-		})
-	}
-	key := fmt.Sprint(keyOf("billing"))
-	strangers(t, dsn)
-	awaits("a stranger waits", "((classid::bigint << 32) | objid::bigint) <> "+key)
-	awaits("a candidate waits", "((classid::bigint << 32) | objid::bigint) = "+key)
-	for range 20 {
-		var got struct {
-			Elections []struct {
-				Key     string
-				Leader  struct{ Candidate string }
-				Waiting []struct{ Candidate string }
-			}
-		}
-		r := invoke(t, at(dsn), "status", "--json")
-		check(t, json.Unmarshal([]byte(r.out), &got))
-		if len(got.Elections) != 1 || got.Elections[0].Key != key || got.Elections[0].Leader.Candidate != "first" {
-			t.Fatalf("want one election, led by first: %s", r.out)
-		}
-		for _, c := range got.Elections[0].Waiting {
-			if c.Candidate != "second" {
-				t.Errorf("%q waits: %s", c.Candidate, r.out)
-			}
-		}
-	}
-	leading.signal(t, 15)
-	leading.ends(t, exit.OK)
-	waiting.ends(t, exit.OK)
-}
-
 func TestWatchReportsEachChange(t *testing.T) {
 	t.Parallel()
 	dsn := shared.Get(t).DSN()
