@@ -89,18 +89,6 @@ func TestCommandsThatLeadRefuseAStatementPooler(t *testing.T) {
 	}
 }
 
-func TestASessionPoolerIsAccepted(t *testing.T) {
-	t.Parallel()
-	c := own(t)
-	bouncer, err := c.Bouncer(t.Context(), pgcluster.Session, pgcluster.WithPoolSize(20))
-	if errors.Is(err, pgcluster.ErrNoBouncer) {
-		t.Skip(err)
-	}
-	check(t, err)
-	invoke(t, at(bouncer.DSN()), "doctor").want(t, exit.OK, "session mode", "real: a trial election", "Elections run safely here")
-	invoke(t, at(bouncer.DSN()), quick("x", "--", "echo", "ran")...).want(t, exit.OK, "ran")
-}
-
 const password = "correct-horse-battery"
 
 func TestEveryCommandReportsAWrongPasswordAndNeverShowsIt(t *testing.T) {
