@@ -95,16 +95,6 @@ func TestVersionRuns(t *testing.T) {
 	}
 }
 
-func TestRunRefusesAServerWithoutSynchronousStandbys(t *testing.T) {
-	t.Parallel()
-	args := quick("x", "--synchronous-standby", quickLease.String(), "--max-attempts", "1", "--", "echo", "ran")
-	r := invoke(t, at(own(t).DSN()), args...)
-	r.want(t, exit.Connect, "synchronous_standby_names is ''")
-	if strings.Contains(r.out, "ran") {
-		t.Error("the command ran")
-	}
-}
-
 // Messages name flags, not options of the Go package, which an operator does not know.
 func TestBadUsageHasItsOwnExitCodeAndNamesFlags(t *testing.T) {
 	t.Parallel()
