@@ -140,22 +140,6 @@ func TestHTTPReportsTheLeaderToALoadBalancer(t *testing.T) {
 	r.ends(t, exit.OK)
 }
 
-func TestHTTPReportsThatTheDatabaseIsAway(t *testing.T) {
-	t.Parallel()
-	cluster, address := own(t), freeAddress(t)
-	r := launch(t, at(cluster.DSN()), again(name(t), "--http", address, "--", "sh", "-c", "echo ready; exec sleep 1000")...)
-	r.says(t, "ready")
-	expectGet(t, address, "/readyz", http.StatusOK, `"leading":true`)
-	check(t, cluster.Kill())
-	eventually(t, "it is not ready", func() bool { return get(t, address, "/readyz").status == http.StatusServiceUnavailable })
-	expectGet(t, address, "/readyz", http.StatusServiceUnavailable, "the leader is unknown")
-	expectGet(t, address, "/healthz", http.StatusOK, `"status":"healthy"`)
-	check(t, cluster.Resume(t.Context()))
-	eventually(t, "it is ready", func() bool { return get(t, address, "/readyz").status == http.StatusOK })
-	r.signal(t, 15)
-	r.ends(t, exit.OK)
-}
-
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
