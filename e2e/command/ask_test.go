@@ -226,28 +226,6 @@ func TestResignAsksTheLeaderToHandOver(t *testing.T) {
 	second.signal(t, syscall.SIGSTOP)
 	invoke(t, at(dsn), "resign", name(t), "--to", "nobody", "--wait", "2s").want(t, exit.Negative, `it may wait for "nobody", or first for others, for up to one lease each, `)
 	invoke(t, at(dsn), "resign", name(t), "--wait", "2s").want(t, exit.Negative, `candidate "asked", backend `, "pgelector evict")
-	asker := launch(t, at(dsn), "resign", name(t))
-	conn := connection(t, dsn)
-	rings := func(want bool) {
-		eventually(t, "the request begins, and dies with its maker", func() (rung bool) {
-			check(t, conn.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks AS bell JOIN pg_stat_activity AS a ON a.pid = bell.objid::int
-				WHERE bell.classid = 983268819 AND bell.mode = 'ShareLock' AND a.application_name = 'asked')`).Scan(&rung))
-			return rung == want
-		})
-	}
-	rings(true)
-	asker.signal(t, syscall.SIGKILL)
-	rings(false)
-	second.signal(t, syscall.SIGCONT)
-	beats := map[time.Time]bool{}
-	eventually(t, "some heartbeats follow", func() bool {
-		var began time.Time
-		check(t, conn.QueryRow(t.Context(), `SELECT a.query_start FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid)
-			WHERE l.mode = 'ExclusiveLock' AND l.objsubid = 1 AND a.application_name = 'asked'`).Scan(&began))
-		beats[began] = true
-		return len(beats) > 5
-	})
-	invoke(t, at(dsn), "status", name(t)).want(t, exit.OK, "asked", "leads")
 }
 
 func TestResignLeavesTheLeaderInOfficeIfTheSuccessorDoesNotCome(t *testing.T) {
