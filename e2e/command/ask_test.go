@@ -510,11 +510,7 @@ func TestEvictEndsOnADeadLink(t *testing.T) {
 	way, err := shared.Get(t).Proxy(t.Context())
 	check(t, err)
 	for _, driver := range []string{"pgx", "pq"} {
-		cmd := exec.Command(built(t), "evict", name(t), "--driver", driver, "--timeout", "3s")
-		cmd.Env = append(cmd.Environ(), at(way.DSN())...)
-		stdin, err := cmd.StdinPipe()
-		check(t, err)
-		r := launchCommand(t, cmd)
+		r, stdin := held(t, at(way.DSN()), "evict", name(t), "--driver", driver, "--timeout", "3s")
 		r.says(t, "ELECTION")
 		r.says(t, name(t))
 		way.BlackHole()

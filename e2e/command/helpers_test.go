@@ -152,7 +152,6 @@ type running struct {
 	lines  chan string // of standard output; closed when no process has it open
 	errs   *buffer
 	exited chan struct{}
-	hangUp func() // closes standard input; set by held
 }
 
 // buffer is written by one goroutine and read by another.
@@ -180,6 +179,16 @@ func launch(t *testing.T, env []string, args ...string) *running {
 	cmd := exec.Command(built(t), args...)
 	cmd.Env = append(os.Environ(), env...)
 	return launchCommand(t, cmd)
+}
+
+// held starts the program with a standard input that stays open.
+func held(t *testing.T, env []string, args ...string) (r *running, stdin io.WriteCloser) {
+	t.Helper()
+	cmd := exec.Command(built(t), args...)
+	cmd.Env = append(os.Environ(), env...)
+	stdin, err := cmd.StdinPipe()
+	check(t, err)
+	return launchCommand(t, cmd), stdin
 }
 
 func launchCommand(t *testing.T, cmd *exec.Cmd) *running {

@@ -91,12 +91,7 @@ func TestTheLockIsReleasedAfterAllProcessesHaveEnded(t *testing.T) {
 	script := `sh -c 'trap "" TERM; echo child $$; while :; do sleep 0.05; done' &
 setsid sh -c 'trap "" TERM; echo daemon $$; while :; do sleep 0.05; done' &
 sleep 0.2; echo self $$; read line; exit 5`
-	args := quick(name(t), append([]string{"--grace", "300ms"}, sh(script)...)...)
-	cmd := exec.Command(built(t), args...)
-	cmd.Env = append(os.Environ(), at(shared.Get(t).DSN())...)
-	stdin, err := cmd.StdinPipe()
-	check(t, err)
-	r := launchCommand(t, cmd)
+	r, stdin := held(t, at(shared.Get(t).DSN()), quick(name(t), append([]string{"--grace", "300ms"}, sh(script)...)...)...)
 	f := stubbornFamily(t, r)
 	granted := make(chan struct{})
 	go func() {

@@ -271,18 +271,6 @@ func waits(t *testing.T, election string) {
 	})
 }
 
-// held starts the program with a standard input that stays open until hangUp.
-func held(t *testing.T, args ...string) *running {
-	t.Helper()
-	cmd := exec.Command(built(t), args...)
-	cmd.Env = append(cmd.Environ(), at(shared.Get(t).DSN())...)
-	stdin, err := cmd.StdinPipe()
-	check(t, err)
-	r := launchCommand(t, cmd)
-	r.hangUp = func() { _ = stdin.Close() }
-	return r
-}
-
 func TestIfFreeLeavesWhileAnotherLeads(t *testing.T) {
 	t.Parallel()
 	release := occupy(t, shared.Get(t).DSN(), name(t))
@@ -324,7 +312,7 @@ func TestIfFreeFailsIfTheServerDoesNotAnswerWithinTheWait(t *testing.T) {
 
 func TestTheEndOfTheWaitDoesNotEndTheCommand(t *testing.T) {
 	t.Parallel()
-	r := held(t, quick(name(t), "--if-free", "--wait", "5s", "--if-free-exit-code", "9", "--", "sh", "-c", "echo ran; cat; exit 6")...)
+	r, stdin := held(t, at(shared.Get(t).DSN()), quick(name(t), "--if-free", "--wait", "5s", "--if-free-exit-code", "9", "--", "sh", "-c", "echo ran; cat; exit 6")...)
 	r.says(t, "ran")
 	timer := time.NewTimer(5100 * time.Millisecond) // longer than --wait: nothing may happen meanwhile
 	defer timer.Stop()
@@ -333,7 +321,7 @@ func TestTheEndOfTheWaitDoesNotEndTheCommand(t *testing.T) {
 		t.Errorf("it ended\n%s", r.errs)
 	case <-timer.C:
 	}
-	r.hangUp()
+	check(t, stdin.Close())
 	r.ends(t, 6)
 }
 
