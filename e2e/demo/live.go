@@ -38,7 +38,7 @@ func newLive(cfg config, log *history.Log, stop context.CancelCauseFunc) *liveVi
 		in = os.Stdin
 	}
 	v := &liveView{
-		program: tea.NewProgram(m, tea.WithInput(in), tea.WithOutput(cfg.Out), tea.WithoutSignalHandler(), tea.WithFPS(2*frames)),
+		program: tea.NewProgram(m, tea.WithInput(in), tea.WithoutSignalHandler(), tea.WithFPS(2*frames)),
 		done:    make(chan struct{}),
 	}
 	go func() {

@@ -9,11 +9,10 @@
 //	demo ──stdin: commands──▶ candidate A (pgx)      ──▶ PostgreSQL (e2e/pgcluster)
 //	  │  ◀─stdout: events────  candidate B (lib/pq)
 //	  │                        candidate C (pgx)
-//	  └──stdin: pids────────▶ guard
 //
 // Each candidate is a separate process: the same program with other arguments. It exits
 // when its standard input closes, which also happens when the demo is killed. A frozen
-// candidate cannot exit; the guard process kills it when the demo has ended.
+// candidate cannot exit: it is listed in a sandbox (package sandbox), whose reaper then ends it.
 //
 // # Reading order
 //
@@ -26,9 +25,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"syscall"
 	"time"
@@ -53,15 +50,12 @@ func main() {
 	os.Exit(1)
 }
 
-// command runs the demo, or one of its other processes.
+// command runs the demo, or a candidate.
 func command(args []string) error {
-	switch {
-	case len(args) == 2 && args[0] == candidateCommand:
+	if len(args) == 2 && args[0] == candidateCommand {
 		return runCandidate(args[1], os.Stdin, os.Stdout)
-	case len(args) == 1 && args[0] == guardCommand:
-		return runGuard(os.Stdin)
 	}
-	cfg := config{Out: os.Stdout}
+	var cfg config
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	flags.BoolVar(&cfg.Plain, "plain", false, "print plain lines, as when the output is no terminal or NO_COLOR or CI is set")
 	flags.DurationVar(&cfg.Lease, "lease", defaultLease, "the lease of the election")
@@ -71,11 +65,6 @@ func command(args []string) error {
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
-	program, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("find this program, to run it again for the candidates: %w", err)
-	}
-	cfg.Command = func(args ...string) *exec.Cmd { return exec.Command(program, args...) }
 	cfg.Plain = cfg.Plain || !wantsLive()
 	// A signal during the clean-up does not interrupt it.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -128,11 +117,6 @@ func describe(lease time.Duration) string {
 type config struct {
 	Lease time.Duration
 	Plain bool // plain lines, also on a terminal
-	Out   io.Writer
-
-	// Command returns a command that runs this program with other arguments, as a
-	// candidate or as the guard.
-	Command func(args ...string) *exec.Cmd
 }
 
 // errInterrupted is returned after the context ended or Ctrl-C was pressed.
@@ -156,8 +140,8 @@ func playDemo(ctx context.Context, cfg config) error {
 }
 
 func run(ctx context.Context, cancel context.CancelCauseFunc, cfg config, left *error) error {
-	fmt.Fprintf(cfg.Out, "demo: one election, three processes, %d scenes\nEach candidate: %s\n", len(scenes), describe(cfg.Lease))
-	cluster, err := startCluster(ctx, cfg.Out)
+	fmt.Printf("demo: one election, three processes, %d scenes\nEach candidate: %s\n", len(scenes), describe(cfg.Lease))
+	cluster, err := startCluster(ctx)
 	if err != nil {
 		return err
 	}
@@ -172,21 +156,21 @@ func run(ctx context.Context, cancel context.CancelCauseFunc, cfg config, left *
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(cfg.Out, "Candidate %s: process %d, driver %s\n", c.Name, c.pid(), d)
+		fmt.Printf("Candidate %s: process %d, driver %s\n", c.Name, c.pid(), d)
 	}
 	outcomes, err := s.show(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	proofs := history.Verify(s.log.Since(0), grace(s.lease))
-	report{out: cfg.Out, coloured: !cfg.Plain}.print(outcomes, proofs)
+	report{out: os.Stdout, coloured: !cfg.Plain}.print(outcomes, proofs)
 	return history.FailedProofs(proofs)
 }
 
 // show plays all scenes with a view, and closes the view.
 func (s *stage) show(ctx context.Context, cfg config) ([]outcome, error) {
 	if cfg.Plain {
-		s.view = newPlain(cfg.Out)
+		s.view = newPlain(os.Stdout)
 	} else {
 		s.view = newLive(cfg, s.log, s.fail)
 	}
@@ -201,33 +185,22 @@ func (s *stage) show(ctx context.Context, cfg config) ([]outcome, error) {
 // slowStart is how long a start may take before the demo explains it.
 const slowStart = 3 * time.Second
 
-func startCluster(ctx context.Context, out io.Writer) (*pgcluster.Cluster, error) {
-	type started struct {
-		cluster *pgcluster.Cluster
-		err     error
-	}
+func startCluster(ctx context.Context) (*pgcluster.Cluster, error) {
 	begin := time.Now()
-	done := make(chan started, 1)
-	go func() {
-		c, err := pgcluster.Start(ctx)
-		done <- started{c, err}
-	}()
-	var s started
-	select {
-	case s = <-done:
-	case <-time.After(slowStart):
-		fmt.Fprintln(out, paragraph("Still starting PostgreSQL. If it is not installed, it is downloaded now, once, into the user's cache …", 0))
-		s = <-done
-	}
-	if s.err != nil {
-		return nil, s.err
-	}
-	version, err := serverVersion(ctx, s.cluster)
+	slow := time.AfterFunc(slowStart, func() {
+		fmt.Println(paragraph("Still starting PostgreSQL. If it is not installed, it is downloaded now, once, into the user's cache …", 0))
+	})
+	c, err := pgcluster.Start(ctx)
+	slow.Stop()
 	if err != nil {
-		return nil, errors.Join(err, s.cluster.Stop())
+		return nil, err
 	}
-	fmt.Fprintf(out, "PostgreSQL %s on %s, removed at the end; started in %s\n", version, s.cluster.Addr(), seconds(time.Since(begin)))
-	return s.cluster, nil
+	version, err := serverVersion(ctx, c)
+	if err != nil {
+		return nil, errors.Join(err, c.Stop())
+	}
+	fmt.Printf("PostgreSQL %s on %s, removed at the end; started in %s\n", version, c.Addr(), seconds(time.Since(begin)))
+	return c, nil
 }
 
 func serverVersion(ctx context.Context, c *pgcluster.Cluster) (version string, err error) {

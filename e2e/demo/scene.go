@@ -7,7 +7,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os/exec"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/pgelector/pgelector/e2e/history"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/e2e/sandbox"
 	"github.com/pgelector/pgelector/elector"
 )
 
@@ -386,8 +386,7 @@ func (s *stage) written(ctx context.Context, c *candidate) (map[history.Way]hist
 type stage struct {
 	lease   time.Duration
 	cluster *pgcluster.Cluster
-	command func(args ...string) *exec.Cmd
-	guard   *guard
+	box     *sandbox.Sandbox // ends the candidates if the demo is killed
 	log     *history.Log
 	board   board
 	view    view
@@ -401,32 +400,32 @@ type stage struct {
 }
 
 func newStage(cfg config, cluster *pgcluster.Cluster, fail context.CancelCauseFunc) (_ *stage, err error) {
-	s := &stage{lease: cfg.Lease, cluster: cluster, command: cfg.Command, log: new(history.Log), fail: fail}
+	s := &stage{lease: cfg.Lease, cluster: cluster, log: new(history.Log), fail: fail}
 	if s.pool, err = sql.Open("pgx", cluster.DSN()); err != nil {
 		return nil, fmt.Errorf("demo: %w", err)
 	}
 	if s.observer, err = elector.New(s.pool, election, options(cfg.Lease)...); err != nil {
 		return nil, errors.Join(err, s.pool.Close())
 	}
-	if s.guard, err = startGuard(cfg.Command); err != nil {
+	if s.box, err = sandbox.New(); err != nil {
 		return nil, errors.Join(err, s.pool.Close())
 	}
 	return s, nil
 }
 
-// stop ends all processes, the guard last.
+// stop ends all processes.
 func (s *stage) stop() error {
 	for _, c := range s.candidates {
 		c.kill()
 	}
-	return errors.Join(s.guard.stop(), s.pool.Close())
+	return errors.Join(s.box.Destroy(), s.pool.Close())
 }
 
 // addCandidate starts a candidate and returns when its process is ready.
 func (s *stage) addCandidate(ctx context.Context, d driver) (*candidate, error) {
 	name := string(rune('A' + s.hired))
 	s.hired++
-	c, err := startCandidate(spec{Name: name, Driver: d, DSN: s.cluster.DSN(), Lease: s.lease}, s.command, s.guard, s.log, s.fail)
+	c, err := startCandidate(spec{Name: name, Driver: d, DSN: s.cluster.DSN(), Lease: s.lease}, s.box, s.log, s.fail)
 	if err != nil {
 		return nil, err
 	}
