@@ -49,27 +49,6 @@ func TestBlocksFailsOnAnUnclosedFence(t *testing.T) {
 	}
 }
 
-func TestMakeTargetsAreReadFromCodeAndNotFromProse(t *testing.T) {
-	targets, err := MakeTargets(strings.ReplaceAll(`
-To make sure, '''make lint''' and 'make e2e COUNT=10', or 'make'.
-
-'''sh
-git pull && make -j2 demo   # make coffee meanwhile
-$ make test verify
-'''
-
-'''go
-make(chan int)
-'''
-`, "'", "`"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := []string{"demo", "test", "verify", "lint", "e2e"}; !slices.Equal(targets, want) {
-		t.Errorf("got %q, want %q", targets, want)
-	}
-}
-
 // root is the path of the repository's root.
 const root = "../.."
 
@@ -231,18 +210,24 @@ func TestEveryMakeTargetOfTheDocsExists(t *testing.T) {
 	for _, match := range regexp.MustCompile(`(?m)^([a-z][a-z0-9-]*):`).FindAllStringSubmatch(string(makefile), -1) {
 		exists[match[1]] = true
 	}
+	named := 0
 	for name, text := range documents(t) {
-		targets, err := MakeTargets(text)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		for _, target := range targets {
-			if !exists[target] {
-				t.Errorf("%s: the Makefile has no target %q", name, target)
+		for _, command := range makeCommand.FindAllStringSubmatch(text, -1) {
+			for word := range strings.FieldsSeq(command[1]) {
+				named++
+				if !exists[word] {
+					t.Errorf("%s: the Makefile has no target %q", name, word)
+				}
 			}
 		}
 	}
+	if named < 20 {
+		t.Errorf("the documents name only %d targets", named)
+	}
 }
+
+// makeCommand is one at the beginning of a code span, or of a line of a block. In prose, make is no command.
+var makeCommand = regexp.MustCompile("(?m)(?:`|^)make((?: [a-z][a-z0-9-]*)+)\\b")
 
 func TestAFragmentMustOccurInACompiledFile(t *testing.T) {
 	files := map[string]string{"a_test.go": normalised("func f() {\n\tx := 1\n\t_ = x\n}")}
