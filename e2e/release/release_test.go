@@ -157,15 +157,6 @@ func TestOnlyVersionsAndChecksumsOfTheModulesDifferAfterARelease(t *testing.T) {
 	}
 }
 
-// go install refuses a module that replaces or excludes others.
-func TestNoModuleReplacesOrExcludes(t *testing.T) {
-	for _, module := range modules {
-		if found := regexp.MustCompile(`(?m)^(replace|exclude)\b.*`).FindString(read(t, root+module+"/go.mod")); found != "" {
-			t.Errorf(".%s/go.mod has %q", module, found)
-		}
-	}
-}
-
 func TestAStrangerGetsEachModuleAndInstallsTheCommand(t *testing.T) {
 	dir := t.TempDir()
 	check(t, run(dir, released.env, "go mod init example.com/stranger"))
