@@ -56,13 +56,6 @@ func command(t *testing.T, page, contains string) string {
 	panic("unreachable")
 }
 
-func TestTheReadmesProgramBuilds(t *testing.T) {
-	m := newModule(t)
-	m.run(t, "bash", "-c", command(t, "README.md", "go get "))
-	m.write(t, "main.go", block(t, "README.md", "go", "package main"))
-	m.run(t, "go", "build", ".")
-}
-
 // The third candidate uses the other driver, and logs to hclog.
 func TestTheNextLeadsWhenTheFirstIsKilled(t *testing.T) {
 	const page = "docs/get-started.md"
