@@ -354,6 +354,16 @@ func TestTheTableOfMetricsListsEachValueOfALabel(t *testing.T) {
 	}
 }
 
+// The page shows an answer of the health endpoints.
+func TestThePageShowsEachKeyOfAHealthReport(t *testing.T) {
+	page := read(t, "observing.md")
+	for _, key := range found(t, "../health/report.go", `json:"(\w+)`) {
+		if !strings.Contains(page, `"`+key+`": `) {
+			t.Errorf("the page does not show %q", key)
+		}
+	}
+}
+
 func TestTheTableOfAlertsMatchesTheRules(t *testing.T) {
 	page := found(t, "operating.md", "(?m)^\\| `(Pgelector\\w+)` \\| (\\w+) \\|")
 	rules := found(t, "../hooks/prometheus/alerts.yaml", `(?s)- alert: (\w+)\n.*?severity: (\w+)`)
