@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"image"
 	"image/color"
+	imagedraw "image/draw"
 	"image/png"
 	"maps"
 	"net/http/httptest"
@@ -222,17 +223,8 @@ func shrink(picture []byte) ([]byte, error) {
 		}
 	}
 	order := slices.SortedFunc(maps.Keys(count), func(a, b color.Color) int { return cmp.Compare(count[b], count[a]) })
-	palette := color.Palette(order[:min(len(order), 256)])
-	nearest := map[color.Color]uint8{}
-	for _, c := range order {
-		nearest[c] = uint8(palette.Index(c))
-	}
-	small := image.NewPaletted(bounds, palette)
-	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
-		for x := bounds.Min.X; x < bounds.Max.X; x++ {
-			small.SetColorIndex(x, y, nearest[full.At(x, y)])
-		}
-	}
+	small := image.NewPaletted(bounds, order[:min(len(order), 256)])
+	imagedraw.Draw(small, bounds, full, bounds.Min, imagedraw.Src)
 	var text bytes.Buffer
 	encoder := png.Encoder{CompressionLevel: png.BestCompression}
 	err = encoder.Encode(&text, small)
