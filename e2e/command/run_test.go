@@ -238,27 +238,6 @@ func TestRunRunsTheCommandAgainUntilItIsStopped(t *testing.T) {
 	}
 }
 
-func TestRunWaitsUntilTheElectionIsFree(t *testing.T) {
-	t.Parallel()
-	for _, takeover := range []string{"deputy", "poll", "wait"} {
-		release := occupy(t, shared.Get(t).DSN(), name(t)+takeover)
-		r := run(t, name(t)+takeover, "--takeover", takeover, "--", "echo", "ran")
-		if takeover != "wait" {
-			r.logs(t, "leader changed")
-		} else {
-			waits(t, name(t)+takeover)
-		}
-		select {
-		case line := <-r.lines:
-			t.Fatalf("said %q while another led", line)
-		default:
-		}
-		release()
-		r.says(t, "ran")
-		r.ends(t, exit.OK)
-	}
-}
-
 // waits returns when a candidate waits for the lock in the server.
 func waits(t *testing.T, election string) {
 	t.Helper()
