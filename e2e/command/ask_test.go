@@ -303,17 +303,21 @@ func recommended(t *testing.T, r result) time.Duration {
 func TestDoctorReportsEachCheck(t *testing.T) {
 	t.Parallel()
 	dsn := shared.Get(t).DSN()
-	for _, driver := range []string{"pgx", "pq"} {
+	for driver, loss := range map[string]string{"pgx": "ok    loss", "pq": "note  loss"} {
 		r := invoke(t, at(dsn), "doctor", "--driver", driver)
 		lease := recommended(t, r)
-		r.want(t, exit.OK, "after at most "+lease.String()+" plus the deputy interval", "(the default) or wait: 2\n")
+		r.want(t, exit.OK, "after at most "+lease.String()+" plus the deputy interval", "(the default) or wait: 2\n",
+			loss, "\n\nsession scope: yes\ntransaction scope: yes\n\nyes          session lock  ")
+		if !strings.HasPrefix(r.out, "Elections run safely here") {
+			t.Errorf("the verdict is not first:\n%s", r.out)
+		}
 		trips := "warn  round trip" // on a busy machine
 		if lease == 10*time.Second {
 			trips = "ok    round trip"
 		}
 		r.want(t, exit.OK, trips)
 		for _, check := range []string{"connection", "version", "recovery", "pooler", "advisory locks", "settings", "privileges",
-			"lock table", "connections", "clocks"} {
+			"lock table", "connections", "clocks", "InTx"} {
 			if !strings.Contains(r.out, "ok    "+check) {
 				t.Errorf("%s: not ok: %s\n%s", driver, check, r.out)
 			}

@@ -106,18 +106,6 @@ func examine(t *testing.T, dsn, driver string) (said examined) {
 	return said
 }
 
-func TestDoctorSaysFirstInWhichScopeSomebodyCanLead(t *testing.T) {
-	t.Parallel()
-	dsn := shared.Get(t).DSN()
-	for driver, loss := range map[string]string{"pgx": "ok    loss", "pq": "note  loss"} {
-		r := invoke(t, at(dsn), "doctor", "--driver", driver)
-		r.want(t, exit.OK, loss, "ok    InTx", "\n\nsession scope: yes\ntransaction scope: yes\n\nyes          session lock  ")
-		if !strings.HasPrefix(r.out, "Elections run safely here") {
-			t.Errorf("the verdict is not first:\n%s", r.out)
-		}
-	}
-}
-
 func TestDoctorSaysThatWithoutFsyncTokensMayFall(t *testing.T) {
 	t.Parallel()
 	const off = "warn  durability       fsync = off: a crash of the host can lower tokens"
