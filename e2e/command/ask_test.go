@@ -103,8 +103,7 @@ func TestStatusShowsTheLeaderAndTheQueueInOrder(t *testing.T) {
 	if r := invoke(t, at(dsn), "status", "--json"); strings.Contains(r.out, "token") {
 		t.Errorf("a token that is not known is in the JSON: %s", r.out)
 	}
-	leading.signal(t, 15)
-	leading.ends(t, exit.OK)
+	leading.stops(t)
 }
 
 // queueUp waits for the lock on a new session with that application name, as the n-th.
@@ -204,8 +203,7 @@ func TestDashboardServesThePage(t *testing.T) {
 	}
 	invoke(t, at(database(t)), "dashboard", "--listen", address).want(t, exit.Failure, "--listen "+address, "in use")
 	invoke(t, at(database(t)), "dashboard", "--listen", "nowhere").want(t, exit.Usage, "--listen")
-	r.signal(t, syscall.SIGTERM)
-	r.ends(t, exit.OK)
+	r.stops(t)
 }
 
 func TestResignAsksTheLeaderToHandOver(t *testing.T) {
@@ -355,8 +353,7 @@ func TestDoctorSaysThatSessionsDoNotTrackTheirActivity(t *testing.T) {
 		return strings.Contains(r.out, "track_activities is off")
 	})
 	for _, r := range []*running{second, leading} {
-		r.signal(t, syscall.SIGTERM)
-		r.ends(t, exit.OK)
+		r.stops(t)
 	}
 }
 

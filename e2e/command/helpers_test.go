@@ -328,6 +328,13 @@ func (r *running) signal(t *testing.T, sig syscall.Signal) {
 	check(t, r.cmd.Process.Signal(sig))
 }
 
+// stops ends the program as systemd does, which is a success.
+func (r *running) stops(t *testing.T) {
+	t.Helper()
+	r.signal(t, syscall.SIGTERM)
+	r.ends(t, exit.OK)
+}
+
 // alive reports whether a process is running; a zombie is not.
 func alive(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {

@@ -104,8 +104,7 @@ func TestAnErrorIsLoggedOnOneLine(t *testing.T) {
 	t.Parallel()
 	r := launch(t, at("postgres://nobody@127.0.0.1:1/x"), quick("x", "--log-level", "trace", "--", "true")...)
 	r.logs(t, "attempt failed again")
-	r.signal(t, 15)
-	r.ends(t, exit.OK)
+	r.stops(t)
 	line := regexp.MustCompile(`^(\d{4}-\d\d-\d\dT\S+ \[|pgelector: )`)
 	for text := range strings.Lines(r.errs.String()) {
 		if !line.MatchString(text) {
@@ -136,8 +135,7 @@ func TestHTTPReportsTheLeaderToALoadBalancer(t *testing.T) {
 		t.Errorf("got %+v", l)
 	}
 	invoke(t, at(shared.Get(t).DSN()), quick(name(t), "--http", address, "--", "true")...).want(t, exit.Failure, "--http")
-	r.signal(t, 15)
-	r.ends(t, exit.OK)
+	r.stops(t)
 }
 
 func freeAddress(t *testing.T) string {

@@ -197,8 +197,7 @@ func TestTheExitStatusIsTheSignalThatEndsTheCommandButForAStop(t *testing.T) {
 		r.ends(t, exit.SignalBase+int(syscall.SIGINT))
 		r = launch(t, at(dsn), args...)
 		r.says(t, "ready")
-		r.signal(t, syscall.SIGTERM)
-		r.ends(t, exit.OK)
+		r.stops(t)
 	}
 	run(t, name(t), sh("kill -TERM $$")...).ends(t, exit.SignalBase+int(syscall.SIGTERM)) // nobody asked for that
 }
@@ -213,8 +212,7 @@ func TestACommandThatSurvivesQUITIsRunAgain(t *testing.T) {
 	r.says(t, "dump")
 	terminate(t, dsn, name(t))
 	r.says(t, "ready")
-	r.signal(t, syscall.SIGTERM)
-	r.ends(t, exit.OK)
+	r.stops(t)
 	r = launch(t, at(dsn), again(name(t), sh("echo ready; exec sleep 1000")...)...)
 	r.says(t, "ready")
 	r.signal(t, syscall.SIGQUIT)
@@ -319,8 +317,7 @@ func TestASignalEndsTheRunWithoutTheHold(t *testing.T) {
 	t.Parallel()
 	r := launch(t, at(shared.Get(t).DSN()), quick(name(t), "--hold", "1h", "--", "sh", "-c", "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done")...)
 	r.says(t, "ready")
-	r.signal(t, syscall.SIGTERM)
-	r.ends(t, exit.OK)
+	r.stops(t)
 }
 
 // leadAlone starts a candidate without a command, and returns its address.
@@ -356,8 +353,7 @@ func TestLeadIsReadyOnlyWhileItLeads(t *testing.T) {
 	invoke(t, at(shared.Get(t).DSN()), "resign", name(t), "--to", "second").want(t, exit.OK, "second leads")
 	ready(t, there, http.StatusOK)
 	ready(t, here, http.StatusServiceUnavailable) // and it campaigns again
-	second.signal(t, syscall.SIGTERM)
-	second.ends(t, exit.OK)
+	second.stops(t)
 	ready(t, here, http.StatusOK)
 	first.signal(t, syscall.SIGINT)
 	first.ends(t, exit.SignalBase+int(syscall.SIGINT))
@@ -385,6 +381,5 @@ func TestVariablesStandForFlags(t *testing.T) {
 	group := append(env[:1:1], "PGELECTOR_GROUP="+unique("group"), "PGELECTOR_SHARDS=1", "PGELECTOR_MOVES=2", "PGELECTOR_STICKY=1s")
 	member := launch(t, group, "run", "--", "sh", "-c", built(t)+" run --once --election other -- true; echo status $?; exec sleep 1000")
 	member.says(t, "status 0")
-	member.signal(t, syscall.SIGTERM)
-	member.ends(t, exit.OK)
+	member.stops(t)
 }

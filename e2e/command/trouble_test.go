@@ -12,7 +12,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -53,8 +52,7 @@ func TestRestartRetriesUntilTheStandbyIsPromoted(t *testing.T) {
 	eventually(t, "it is refused", func() bool { return strings.Contains(r.errs.String(), "exit status 69") })
 	check(t, standby.Promote(t.Context()))
 	r.says(t, "ready")
-	r.signal(t, syscall.SIGTERM)
-	r.ends(t, exit.OK)
+	r.stops(t)
 }
 
 func TestCommandsThatLeadRefuseAStatementPooler(t *testing.T) {
@@ -208,8 +206,7 @@ func TestAPasswordThatChangesInItsFileIsFound(t *testing.T) {
 	for election, r := range all {
 		terminate(t, c.DSN(), election)
 		r.says(t, "ran")
-		r.signal(t, syscall.SIGTERM)
-		r.ends(t, exit.OK)
+		r.stops(t)
 	}
 }
 
@@ -251,8 +248,7 @@ func TestPsShowsNoPassword(t *testing.T) {
 				t.Errorf("ps shows %q", shown)
 			}
 		}
-		r.signal(t, 15)
-		r.ends(t, exit.OK)
+		r.stops(t)
 		if strings.Contains(r.errs.String(), password) {
 			t.Error("the logs show the password")
 		}
@@ -282,8 +278,7 @@ func TestWithoutProcRunFailsBeforeItIsElected(t *testing.T) {
 	}
 	leading := launchCommand(t, started("lead", name(t), "--http", freeAddress(t))) // it runs no command
 	leading.logs(t, "elected")
-	leading.signal(t, syscall.SIGTERM)
-	leading.ends(t, exit.OK)
+	leading.stops(t)
 }
 
 func TestRunAndWatchSurviveAnOutageOfTheDatabase(t *testing.T) {
@@ -313,10 +308,8 @@ func TestRunAndWatchSurviveAnOutageOfTheDatabase(t *testing.T) {
 	}
 	for !strings.Contains(watch.says(t, ""), " leads (backend") {
 	}
-	leading.signal(t, 15)
-	leading.ends(t, exit.OK)
-	watch.signal(t, 15)
-	watch.ends(t, exit.OK)
+	leading.stops(t)
+	watch.stops(t)
 }
 
 // What the other subcommands send is of packages db and roster: see TestImpostorsInTheSearchPathAreNotCalled.
