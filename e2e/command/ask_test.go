@@ -5,7 +5,6 @@ package command_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"os/exec"
@@ -390,11 +389,7 @@ func TestDoctorGivesEachQuestionItsTimeout(t *testing.T) {
 	}
 	t.Run("the server", func(t *testing.T) { far(t, c.Addr()) })
 	t.Run("a pooler in session mode", func(t *testing.T) {
-		bouncer, err := c.Bouncer(t.Context(), pgcluster.Session, pgcluster.WithPoolSize(20))
-		if errors.Is(err, pgcluster.ErrNoBouncer) {
-			t.Skip(err)
-		}
-		check(t, err)
+		bouncer := bounced(t, c, pgcluster.Session, pgcluster.WithPoolSize(20))
 		far(t, bouncer.Addr(), "session mode", "real: a trial election")
 	})
 }

@@ -5,7 +5,6 @@ package command_test
 import (
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -62,11 +61,7 @@ func TestDoctorSaysWhatEachRouteCanDo(t *testing.T) {
 	check(t, err)
 	routes := []string{primary.DSN(), standby.DSN()}
 	for _, mode := range []pgcluster.PoolMode{pgcluster.Session, pgcluster.Transaction, pgcluster.Statement} {
-		bouncer, err := primary.Bouncer(t.Context(), mode, pgcluster.WithPoolSize(20))
-		if errors.Is(err, pgcluster.ErrNoBouncer) {
-			t.Skip(err)
-		}
-		check(t, err)
+		bouncer := bounced(t, primary, mode, pgcluster.WithPoolSize(20))
 		routes = append(routes, bouncer.DSN())
 	}
 	page, err := os.ReadFile("../../docs/servers.md")

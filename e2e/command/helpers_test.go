@@ -3,8 +3,10 @@
 package command_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -65,6 +67,17 @@ func own(t *testing.T, opts ...pgcluster.Option) *pgcluster.Cluster {
 		}
 	})
 	return c
+}
+
+// bounced starts a pgbouncer before the server.
+func bounced(t *testing.T, c *pgcluster.Cluster, mode pgcluster.PoolMode, opts ...pgcluster.BouncerOption) *pgcluster.Bouncer {
+	t.Helper()
+	bouncer, err := c.Bouncer(t.Context(), mode, opts...)
+	if errors.Is(err, pgcluster.ErrNoBouncer) {
+		t.Skip(err)
+	}
+	check(t, err)
+	return bouncer
 }
 
 // at returns the environment that sets the program's server.
@@ -211,7 +224,9 @@ func launchCommand(t *testing.T, cmd *exec.Cmd) *running {
 	readers.Go(func() {
 		defer read.Close()
 		defer close(r.lines)
-		split(read, r.lines)
+		for lines := bufio.NewScanner(read); lines.Scan(); {
+			r.lines <- lines.Text()
+		}
 		<-errsEnd
 	})
 	go func() {
@@ -232,27 +247,6 @@ func launchCommand(t *testing.T, cmd *exec.Cmd) *running {
 		}
 	})
 	return r
-}
-
-// split sends each line.
-func split(from io.Reader, lines chan<- string) {
-	var rest string
-	chunk := make([]byte, 4096)
-	for {
-		n, err := from.Read(chunk)
-		rest += string(chunk[:n])
-		for {
-			line, after, found := strings.Cut(rest, "\n")
-			if !found {
-				break
-			}
-			lines <- line
-			rest = after
-		}
-		if err != nil {
-			return
-		}
-	}
 }
 
 // says waits for a line of standard output that has the prefix, and returns the rest.
@@ -337,21 +331,13 @@ func (r *running) stops(t *testing.T) {
 
 // alive reports whether a process is running; a zombie is not.
 func alive(pid int) bool {
-	if syscall.Kill(pid, 0) != nil {
-		return false
-	}
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return !os.IsNotExist(err) || !hasProc
+	if err != nil { // it has ended, or there is no /proc
+		return syscall.Kill(pid, 0) == nil
 	}
 	_, state, _ := strings.Cut(string(stat), ") ")
 	return !strings.HasPrefix(state, "Z")
 }
-
-var hasProc = func() bool {
-	_, err := os.Stat("/proc/self/stat")
-	return err == nil
-}()
 
 // parent returns the id of a process's parent. It works on Linux only.
 func parent(t *testing.T, pid int) int {

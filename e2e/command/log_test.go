@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/pgelector/pgelector/e2e/sandbox"
 )
 
 // logged returns the lines of --log-json, by message.
@@ -140,10 +142,9 @@ func TestHTTPReportsTheLeaderToALoadBalancer(t *testing.T) {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := sandbox.FreePort()
 	check(t, err)
-	defer l.Close()
-	return l.Addr().String()
+	return net.JoinHostPort(sandbox.Loopback, strconv.Itoa(port))
 }
 
 type reply struct {

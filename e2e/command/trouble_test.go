@@ -3,7 +3,6 @@
 package command_test
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -58,11 +57,7 @@ func TestRestartRetriesUntilTheStandbyIsPromoted(t *testing.T) {
 func TestCommandsThatLeadRefuseAStatementPooler(t *testing.T) {
 	t.Parallel()
 	c := own(t)
-	bouncer, err := c.Bouncer(t.Context(), pgcluster.Statement)
-	if errors.Is(err, pgcluster.ErrNoBouncer) {
-		t.Skip(err)
-	}
-	check(t, err)
+	bouncer := bounced(t, c, pgcluster.Statement)
 	env := at(bouncer.DSN())
 	for _, driver := range []string{"pgx", "pq"} {
 		t.Run(driver, func(t *testing.T) {
@@ -343,11 +338,7 @@ func TestDoctorAndKeyCallNoImpostor(t *testing.T) {
 func TestTheCommandsWorkThroughATransactionPooler(t *testing.T) {
 	t.Parallel()
 	c := own(t)
-	bouncer, err := c.Bouncer(t.Context(), pgcluster.Transaction, pgcluster.WithPoolSize(20))
-	if errors.Is(err, pgcluster.ErrNoBouncer) {
-		t.Skip(err)
-	}
-	check(t, err)
+	bouncer := bounced(t, c, pgcluster.Transaction, pgcluster.WithPoolSize(20))
 	t.Cleanup(func() {
 		if t.Failed() {
 			said, err := bouncer.Log()
