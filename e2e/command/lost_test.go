@@ -31,44 +31,26 @@ var unhurried = []string{"--lease", "60s", "--drain", "400ms", "--grace", "200ms
 // command.
 var ample = []string{"--lease", "10s", "--grace", "200ms"}
 
-// family are the processes of stubborn.
-type family struct{ self, child, daemon int }
+// family are the processes of stubborn, by what they print.
+type family map[string]int
 
-func stubbornFamily(t *testing.T, r *running) (f family) {
+func stubbornFamily(t *testing.T, r *running) family {
 	t.Helper()
-	timeout := time.After(patience)
-	for f.self == 0 || f.child == 0 || f.daemon == 0 { // in any order
-		select {
-		case line, open := <-r.lines:
-			if !open {
-				t.Fatalf("ended with only %+v started\n%s", f, r.errs)
-			}
-			f.meet(t, line)
-		case <-timeout:
-			t.Fatalf("only %+v started\n%s", f, r.errs)
-		}
+	f := family{}
+	for len(f) < 3 { // in any order
+		who, pid, _ := strings.Cut(r.says(t, ""), " ")
+		var err error
+		f[who], err = strconv.Atoi(pid)
+		check(t, err)
 	}
 	return f
-}
-
-func (f *family) meet(t *testing.T, line string) {
-	t.Helper()
-	for prefix, into := range map[string]*int{"self ": &f.self, "child ": &f.child, "daemon ": &f.daemon} {
-		if pid, ok := strings.CutPrefix(line, prefix); ok {
-			var err error
-			*into, err = strconv.Atoi(pid)
-			check(t, err)
-		}
-	}
 }
 
 // dead fails the test if one of the processes is running.
 func (f family) dead(t *testing.T, when string) {
 	t.Helper()
-	for who, pid := range map[string]int{"the command": f.self, "its child": f.child, "its daemon": f.daemon} {
-		if pid == 0 {
-			t.Errorf("%s was never seen", who)
-		} else if alive(pid) {
+	for who, pid := range f {
+		if alive(pid) {
 			t.Errorf("%s: %s (process %d) lives", when, who, pid)
 		}
 	}
@@ -271,7 +253,7 @@ func TestTheCommandEndsWhenItsSupervisorIsKilled(t *testing.T) {
 	f := stubbornFamily(t, r)
 	r.signal(t, syscall.SIGKILL)
 	r.silent(t, patience)
-	eventually(t, "all processes have ended", func() bool { return !alive(f.self) && !alive(f.child) && !alive(f.daemon) })
+	eventually(t, "all processes have ended", func() bool { return !alive(f["self"]) && !alive(f["child"]) && !alive(f["daemon"]) })
 }
 
 func TestTheCommandEndsWhenItsGuardIsKilled(t *testing.T) {
@@ -279,7 +261,7 @@ func TestTheCommandEndsWhenItsGuardIsKilled(t *testing.T) {
 	needsLinux(t)
 	r := run(t, name(t), append([]string{"--lease", "60s"}, sh(stubborn)...)...) // the deadline is far
 	f := stubbornFamily(t, r)
-	check(t, syscall.Kill(parent(t, f.self), syscall.SIGKILL))
+	check(t, syscall.Kill(parent(t, f["self"]), syscall.SIGKILL))
 	r.ends(t, 128+9)
 	f.dead(t, "when run has ended")
 	r.silent(t, patience)
@@ -291,7 +273,7 @@ func TestTheCommandOfALostTermEndsWhileTheGuardIsFrozen(t *testing.T) {
 	needsLinux(t)
 	r := run(t, name(t), append(unhurried[:len(unhurried):len(unhurried)], sh(stubborn)...)...)
 	f := stubbornFamily(t, r)
-	check(t, syscall.Kill(parent(t, f.self), syscall.SIGSTOP))
+	check(t, syscall.Kill(parent(t, f["self"]), syscall.SIGSTOP))
 	terminate(t, shared.Get(t).DSN(), name(t))
 	r.ends(t, exit.Lost)
 	f.dead(t, "when run has ended")
