@@ -53,7 +53,6 @@ func command(t *testing.T, page, contains string) string {
 	panic("unreachable")
 }
 
-// The third candidate uses the other driver, and logs to hclog.
 func TestTheNextLeadsWhenTheFirstIsKilled(t *testing.T) {
 	const page = "docs/get-started.md"
 	m := newModule(t)
@@ -90,22 +89,8 @@ func TestTheNextLeadsWhenTheFirstIsKilled(t *testing.T) {
 	if one.token(t) >= two.token(t) {
 		t.Error("the second token is not larger")
 	}
-
-	m.write(t, "other/main.go", strings.NewReplacer(
-		`"github.com/jackc/pgx/v5/stdlib"`, `"github.com/lib/pq"`, `"pgx"`, `"postgres"`,
-		`sloghooks "github.com/pgelector/pgelector/hooks/slog"`, `hcloghooks "github.com/pgelector/pgelector/hooks/hclog"`, "sloghooks.", "hcloghooks.",
-	).Replace(program))
-	m.run(t, "go", "mod", "tidy")
-	three := terminal("DATABASE_URL=$DATABASE_URL'&sslmode=disable' go run ./other")
-	three.says(t, `\[INFO\]  became deputy: election=orders `+candidate)
 	kill(two, syscall.SIGTERM)
 	two.ends(t, 0)
-	three.says(t, `\[INFO\]  elected: election=orders `+candidate)
-	if two.token(t) >= three.token(t) {
-		t.Error("the third token is not larger")
-	}
-	kill(three, syscall.SIGTERM)
-	three.ends(t, 0)
 
 	lost := m.start(t, "DATABASE_URL=postgres://nobody@127.0.0.1:1/ go run .")
 	lost.says(t, "attempt failed .*connection refused")
