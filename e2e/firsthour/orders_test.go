@@ -5,13 +5,10 @@ package firsthour_test
 import (
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -180,26 +177,4 @@ func TestTheReplicasOfThePageShipAndStop(t *testing.T) {
 	if strings.Contains(pgx.said(), elector.ErrOverrun.Error()) {
 		t.Error("SIGTERM did not interrupt the statement") // lib/pq would interrupt it without a context, too
 	}
-}
-
-// get waits for an answer with status 200 and returns its text.
-func get(t *testing.T, url string) (text string) {
-	t.Helper()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
-	status := ""
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		answer, err := client.Get(url)
-		if err != nil {
-			status = err.Error()
-			continue
-		}
-		body, err := io.ReadAll(answer.Body)
-		_ = answer.Body.Close()
-		check(t, err)
-		if status = answer.Status; answer.StatusCode == http.StatusOK {
-			return string(body)
-		}
-	}
-	t.Fatalf("%s: %s", url, status)
-	return ""
 }
