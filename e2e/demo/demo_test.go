@@ -113,7 +113,7 @@ func picture() model {
 	} {
 		log.Add(e)
 	}
-	m := model{lease: 30 * time.Second, log: log, board: new(board), began: began, width: 80}
+	m := model{log: log, board: new(board), began: began, width: 80}
 	for _, msg := range []tea.Msg{beginsMsg(1), endsMsg(outcome{number: 1, new: "A", token: 281474976711380, vacant: time.Second}),
 		beginsMsg(2), saysMsg("one"), saysMsg("two"), saysMsg("three"), saysMsg("four"), saysMsg("five"), saysMsg("six")} {
 		next, _ := m.Update(msg)
@@ -193,11 +193,11 @@ type show struct {
 	err   bytes.Buffer
 }
 
-func start(t *testing.T, args ...string) *show {
+func start(t *testing.T) *show {
 	t.Helper()
 	program, err := os.Executable()
 	check(t, err)
-	s := &show{home: t.TempDir(), cmd: exec.Command(program, append([]string{"--plain"}, args...)...)}
+	s := &show{home: t.TempDir(), cmd: exec.Command(program, "--plain")}
 	// The server may run as another user.
 	for dir := s.home; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o755); err != nil {
@@ -332,16 +332,6 @@ func TestACandidateThatEndsUnexpectedlyFailsTheDemo(t *testing.T) {
 	check(t, syscall.Kill(pid, syscall.SIGQUIT))
 	s.until(t, "")
 	if err := s.cmd.Wait(); err == nil || !strings.Contains(s.err.String(), "candidate A ended unexpectedly (exit status 2): SIGQUIT") {
-		t.Errorf("error %v, said %q", err, &s.err)
-	}
-	s.leavesNothing(t, 0)
-}
-
-func TestAnInvalidLeaseIsRefused(t *testing.T) {
-	t.Parallel()
-	s := start(t, "--lease", "10ms")
-	s.until(t, "")
-	if err := s.cmd.Wait(); err == nil || !strings.Contains(s.err.String(), "WithLease(10ms)") {
 		t.Errorf("error %v, said %q", err, &s.err)
 	}
 	s.leavesNothing(t, 0)

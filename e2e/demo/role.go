@@ -25,10 +25,9 @@ import (
 
 // spec describes a candidate to its process, on the command line, as JSON.
 type spec struct {
-	Name   string        `json:"name"`
-	Driver driver        `json:"driver"`
-	DSN    string        `json:"dsn"`
-	Lease  time.Duration `json:"lease"`
+	Name   string `json:"name"`
+	Driver driver `json:"driver"`
+	DSN    string `json:"dsn"`
 }
 
 // driver is the name of a driver in database/sql.
@@ -67,8 +66,8 @@ func runCandidate(arg string, in io.Reader, out io.Writer) error {
 		return fmt.Errorf("demo: %w", err)
 	}
 	defer pool.Close()
-	r := &role{name: p.Name, pool: pool, out: history.NewRecorder(out, p.Name), lease: p.Lease, goOn: make(chan struct{})}
-	r.elector, err = elector.New(pool, election, append(options(p.Lease),
+	r := &role{name: p.Name, pool: pool, out: history.NewRecorder(out, p.Name), goOn: make(chan struct{})}
+	r.elector, err = elector.New(pool, election, append(options,
 		elector.WithCandidateID(candidateID(p.Name, os.Getpid())), elector.WithHooks(r.hook()))...)
 	if err != nil {
 		return err
@@ -85,7 +84,6 @@ type role struct {
 	pool    *sql.DB
 	elector *elector.Elector
 	out     *history.Recorder
-	lease   time.Duration
 	goOn    chan struct{} // receives a value for each cmdWrite; the prepared write waits for it
 }
 
@@ -166,7 +164,7 @@ func (r *role) lead(ctx context.Context, term *elector.Term) error {
 		case <-steps.C:
 		case <-ctx.Done():
 			at := history.Now()
-			overdue := time.Now().After(term.Deadline().Add(drain(r.lease)))
+			overdue := time.Now().After(term.Deadline().Add(drain))
 			r.out.Record(history.Event{Kind: history.Ended, At: at, Token: term.Token(), Overdue: overdue})
 			return nil
 		}

@@ -72,8 +72,7 @@ func (s *stage) perform(ctx context.Context) ([]outcome, error) {
 }
 
 func (s *stage) performOne(ctx context.Context, scene scene) (outcome, error) {
-	limit := sceneDeadline(s.lease)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it did not happen within %v", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, sceneDeadline, fmt.Errorf("it did not happen within %v", sceneDeadline))
 	defer cancel()
 	o, err := scene.play(s, ctx)
 	if err != nil {
@@ -194,7 +193,7 @@ func (s *stage) frozenLeader(ctx context.Context) (outcome, error) {
 	if err != nil {
 		return o, err
 	}
-	s.says("PostgreSQL had ended the idle session of %s after its lease of %v", c.Name, s.lease)
+	s.says("PostgreSQL had ended the idle session of %s after its lease of %v", c.Name, lease)
 	if err := pause(ctx); err != nil {
 		return o, err
 	}
@@ -268,7 +267,7 @@ func (s *stage) learned(ctx context.Context, old *reign, severed history.Time) e
 		return err
 	}
 	s.says("%s learned after %s that its session was gone (it sends a heartbeat every %v)", old.process,
-		millis(old.ended.Sub(severed)), heartbeat(s.lease))
+		millis(old.ended.Sub(severed)), heartbeat)
 	if next := s.board.after(old.token); next.began < old.ended {
 		s.says("so for %s both believed that they led: the token tells their writes apart", millis(old.ended.Sub(next.began)))
 	}
@@ -384,7 +383,6 @@ func (s *stage) written(ctx context.Context, c *candidate) (map[history.Way]hist
 
 // stage is the server, the candidates and their state.
 type stage struct {
-	lease   time.Duration
 	cluster *pgcluster.Cluster
 	box     *sandbox.Sandbox // ends the candidates if the demo is killed
 	log     *history.Log
@@ -399,12 +397,12 @@ type stage struct {
 	candidates []*candidate
 }
 
-func newStage(cfg config, cluster *pgcluster.Cluster, fail context.CancelCauseFunc) (_ *stage, err error) {
-	s := &stage{lease: cfg.Lease, cluster: cluster, log: new(history.Log), fail: fail}
+func newStage(cluster *pgcluster.Cluster, fail context.CancelCauseFunc) (_ *stage, err error) {
+	s := &stage{cluster: cluster, log: new(history.Log), fail: fail}
 	if s.pool, err = sql.Open("pgx", cluster.DSN()); err != nil {
 		return nil, fmt.Errorf("demo: %w", err)
 	}
-	if s.observer, err = elector.New(s.pool, election, options(cfg.Lease)...); err != nil {
+	if s.observer, err = elector.New(s.pool, election, options...); err != nil {
 		return nil, errors.Join(err, s.pool.Close())
 	}
 	if s.box, err = sandbox.New(); err != nil {
@@ -425,7 +423,7 @@ func (s *stage) stop() error {
 func (s *stage) addCandidate(ctx context.Context, d driver) (*candidate, error) {
 	name := string(rune('A' + s.hired))
 	s.hired++
-	c, err := startCandidate(spec{Name: name, Driver: d, DSN: s.cluster.DSN(), Lease: s.lease}, s.box, s.log, s.fail)
+	c, err := startCandidate(spec{Name: name, Driver: d, DSN: s.cluster.DSN()}, s.box, s.log, s.fail)
 	if err != nil {
 		return nil, err
 	}
