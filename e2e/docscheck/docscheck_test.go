@@ -1,7 +1,6 @@
 package docscheck
 
 import (
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -55,28 +54,19 @@ const root = "../.."
 // documents returns the text of each document to check.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
-	names := []string{"README.md", "CONTRIBUTING.md"}
-	more, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range more {
-		names = append(names, filepath.Join("docs", filepath.Base(path)))
-	}
-
 	texts := map[string]string{}
-	for _, name := range names {
-		text, err := os.ReadFile(filepath.Join(root, name))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
+	for _, pattern := range []string{"README.md", "CONTRIBUTING.md", "docs/*.md"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil || len(files) == 0 {
+			t.Fatal(pattern, err)
 		}
-		if err != nil {
-			t.Fatal(err)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts[filepath.ToSlash(strings.TrimPrefix(file, filepath.Clean(root)+string(filepath.Separator)))] = string(text)
 		}
-		texts[name] = string(text)
-	}
-	if len(texts) == 0 {
-		t.Fatal("no document found")
 	}
 	return texts
 }

@@ -5,6 +5,7 @@
 package release_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -99,18 +100,11 @@ func rehearse(temp string) error {
 	return nil
 }
 
-type failure struct {
-	command, said string
-	err           error
-}
-
-func (f failure) Error() string { return f.command + ": " + f.err.Error() + "\n" + f.said }
-
 func run(dir string, env []string, command string) error {
 	cmd := exec.Command("bash", "-euc", command)
 	cmd.Dir, cmd.Env = dir, env
 	if said, err := cmd.CombinedOutput(); err != nil {
-		return failure{command, string(said), err}
+		return fmt.Errorf("%s: %w\n%s", command, err, said)
 	}
 	return nil
 }
@@ -121,7 +115,7 @@ func output(t *testing.T, dir, command string) string {
 	cmd.Dir, cmd.Env = dir, released.env
 	said, err := cmd.Output()
 	if err != nil {
-		t.Fatal(failure{command, string(said), err})
+		t.Fatalf("%s: %v\n%s", command, err, said)
 	}
 	return string(said)
 }
