@@ -44,8 +44,7 @@ func TestKeyIsWhatItsSQLComputes(t *testing.T) {
 func database(t *testing.T) (dsn string) {
 	t.Helper()
 	base := unique("base")
-	_, err := connection(t, shared.Get(t).DSN()).Exec(t.Context(), "CREATE DATABASE "+base)
-	check(t, err)
+	check(t, shared.Get(t).CreateDatabase(t.Context(), base))
 	return shared.Get(t).DSN(pgcluster.ForDatabase(base))
 }
 
@@ -241,12 +240,11 @@ func TestARoleWhoseNameHasControlCharactersDoesNotControlTheTerminal(t *testing.
 	c := shared.Get(t)
 	const forged, quoted = "orders  leads  evil", `"red\x1b[31m\norders  leads  evil`
 	role := unique("red\x1b[31m\n" + forged)
-	_, err := connection(t, c.DSN()).Exec(t.Context(), "CREATE ROLE "+pgx.Identifier{role}.Sanitize()+" LOGIN")
-	check(t, err)
+	check(t, c.Exec(t.Context(), "CREATE ROLE "+pgx.Identifier{role}.Sanitize()+" LOGIN"))
 	release := occupy(t, c.DSN(pgcluster.ForRole(role)), name(t))
 	defer release()
 	high, low := lockkey.Halves(deputy.SeatKey(keyOf(name(t))))
-	_, err = connection(t, c.DSN(pgcluster.ForRole(role))).Exec(t.Context(), "SELECT pg_advisory_lock($1, $2)", high, low)
+	_, err := connection(t, c.DSN(pgcluster.ForRole(role))).Exec(t.Context(), "SELECT pg_advisory_lock($1, $2)", high, low)
 	check(t, err)
 	status := invoke(t, at(c.DSN()), "status", name(t))
 	status.want(t, exit.OK, quoted)
@@ -273,8 +271,7 @@ func TestEvictSaysWhichPrivilegeIsMissing(t *testing.T) {
 	t.Parallel()
 	c := shared.Get(t)
 	role := unique("bystander")
-	_, err := connection(t, c.DSN()).Exec(t.Context(), "CREATE ROLE "+role+" LOGIN")
-	check(t, err)
+	check(t, c.Exec(t.Context(), "CREATE ROLE "+role+" LOGIN"))
 	release := occupy(t, c.DSN(), name(t))
 	defer release()
 	bystander := at(c.DSN(pgcluster.ForRole(role)))
@@ -397,8 +394,7 @@ func TestDoctorGivesEachQuestionItsTimeout(t *testing.T) {
 func TestDoctorWarnsOfASlowLinkAndFewConnections(t *testing.T) {
 	t.Parallel()
 	c := own(t)
-	_, err := connection(t, c.DSN()).Exec(t.Context(), "CREATE ROLE few LOGIN CONNECTION LIMIT 6")
-	check(t, err)
+	check(t, c.Exec(t.Context(), "CREATE ROLE few LOGIN CONNECTION LIMIT 6"))
 	invoke(t, at(c.DSN(pgcluster.ForRole("few"))), "doctor").want(t, exit.OK, "warn  connections", "CONNECTION LIMIT")
 	proxy, err := c.Proxy(t.Context())
 	check(t, err)
@@ -420,12 +416,9 @@ func TestDoctorWarnsOfASlowLinkAndFewConnections(t *testing.T) {
 func withDatabase(t *testing.T) (env []string, setEpoch func(string)) {
 	t.Helper()
 	c, name := shared.Get(t), unique("database")
-	conn := connection(t, c.DSN())
-	_, err := conn.Exec(t.Context(), "CREATE DATABASE "+name)
-	check(t, err)
+	check(t, c.CreateDatabase(t.Context(), name))
 	return at(c.DSN(pgcluster.ForDatabase(name))), func(epoch string) {
-		_, err := conn.Exec(t.Context(), "ALTER DATABASE "+name+" SET pgelector.epoch = '"+epoch+"'")
-		check(t, err)
+		check(t, c.Exec(t.Context(), "ALTER DATABASE "+name+" SET pgelector.epoch = '"+epoch+"'"))
 	}
 }
 

@@ -326,9 +326,7 @@ func TestRunPublishesItsCandidateInTheRoster(t *testing.T) {
 
 func TestNamesOfElectionsAreCompletedFromTheRoster(t *testing.T) {
 	t.Parallel()
-	c, database := shared.Get(t), unique("completed")
-	check(t, c.CreateDatabase(t.Context(), database))
-	dsn := c.DSN(pgcluster.ForDatabase(database))
+	dsn := database(t)
 	invoke(t, at(dsn), "__complete", "status", "").want(t, exit.OK, ":4") // no roster, no names, no files
 	leads := launch(t, at(dsn), quick("billing", "--candidate", "web-1", "--roster", "pgelector", "--", "sh", "-c", "echo ready; exec sleep 1000")...)
 	leads.says(t, "ready")
