@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -169,7 +170,7 @@ func (m model) sceneLine(number int) string {
 	case number <= len(m.outcomes):
 		o := m.outcomes[number-1]
 		return fmt.Sprintf(" %s %s %s → %s   %s without a leader", good.Render("✓"), title,
-			colourOf(o.old).Render(cell(o, 1)), colourOf(o.new).Render(o.new), seconds(o.vacant))
+			colourOf(o.old).Render(cmp.Or(o.old, "–")), colourOf(o.new).Render(o.new), seconds(o.vacant))
 	case number == m.number:
 		return " " + bold.Render("▸ "+title)
 	}

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/pgelector/pgelector/e2e/history"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/e2e/sandbox"
@@ -214,11 +213,6 @@ func (s *stage) frozenLeader(ctx context.Context) (outcome, error) {
 
 // terminatedBackend ends the leader's session, as an administrator would.
 func (s *stage) terminatedBackend(ctx context.Context) (o outcome, err error) {
-	conn, err := s.cluster.Conn(ctx)
-	if err != nil {
-		return o, err
-	}
-	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
 	old, c, err := s.leader(ctx)
 	if err != nil {
 		return o, err
@@ -232,7 +226,7 @@ func (s *stage) terminatedBackend(ctx context.Context) (o outcome, err error) {
 	}
 	s.says("backend %d, which holds the lock for %s, is ended by pg_terminate_backend", holder.PID, c.Name)
 	at := c.mark(history.Severed, old.token)
-	if _, err := conn.Exec(ctx, "SELECT pg_terminate_backend($1)", holder.PID); err != nil {
+	if _, err := s.pool.ExecContext(ctx, "SELECT pg_terminate_backend($1)", holder.PID); err != nil {
 		return o, fmt.Errorf("terminate backend %d: %w", holder.PID, err)
 	}
 	if o, err = s.succession(ctx, old, at); err != nil {
@@ -281,12 +275,7 @@ func millis(d time.Duration) string {
 // lateWrite shows what no lock can prevent: a leader that is frozen after its check and writes
 // after another leader has written.
 func (s *stage) lateWrite(ctx context.Context) (o outcome, err error) {
-	conn, err := s.cluster.Conn(ctx)
-	if err != nil {
-		return o, err
-	}
-	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
-	if err := createRows(ctx, conn); err != nil {
+	if err := s.createRows(ctx); err != nil {
 		return o, err
 	}
 	old, c, err := s.leader(ctx)
@@ -316,11 +305,11 @@ func (s *stage) lateWrite(ctx context.Context) (o outcome, err error) {
 	if err := pause(ctx); err != nil {
 		return o, err
 	}
-	return o, s.thawAndWrite(ctx, conn, c, old.token)
+	return o, s.thawAndWrite(ctx, c, old.token)
 }
 
 // thawAndWrite lets the first leader continue with its write, and then reads the table.
-func (s *stage) thawAndWrite(ctx context.Context, conn *pgx.Conn, c *candidate, token int64) error {
+func (s *stage) thawAndWrite(ctx context.Context, c *candidate, token int64) error {
 	if err := c.send(cmdWrite); err != nil { // it reads the command after the thaw
 		return err
 	}
@@ -332,7 +321,7 @@ func (s *stage) thawAndWrite(ctx context.Context, conn *pgx.Conn, c *candidate, 
 	}
 	for _, way := range history.Ways {
 		e := history.Event{Kind: history.Found, At: history.Now(), Way: way}
-		if err := conn.QueryRow(ctx, readRow, way).Scan(&e.Process, &e.Token); err != nil {
+		if err := s.pool.QueryRowContext(ctx, readRow, way).Scan(&e.Process, &e.Token); err != nil {
 			return fmt.Errorf("read what was written: %w", err)
 		}
 		s.log.Add(e)
@@ -345,16 +334,12 @@ func (s *stage) thawAndWrite(ctx context.Context, conn *pgx.Conn, c *candidate, 
 	return nil
 }
 
-func createRows(ctx context.Context, conn *pgx.Conn) error {
-	if _, err := conn.Exec(ctx, createTable); err != nil {
-		return fmt.Errorf("create the table: %w", err)
-	}
+func (s *stage) createRows(ctx context.Context) error {
+	err := s.cluster.Exec(ctx, createTable)
 	for _, way := range history.Ways {
-		if _, err := conn.Exec(ctx, insertRow, way); err != nil {
-			return fmt.Errorf("create the rows: %w", err)
-		}
+		err = errors.Join(err, s.cluster.Exec(ctx, insertRow, way))
 	}
-	return nil
+	return err
 }
 
 // check makes the leader check that it leads, and stop before it writes.
