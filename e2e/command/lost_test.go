@@ -80,7 +80,9 @@ sleep 0.2; echo self $$; read line; exit 5`
 		defer close(granted)
 		awaitLock(t, shared.Get(t).DSN(), name(t))
 	}()
-	waits(t, name(t))
+	eventually(t, "another waits for the lock", func() bool {
+		return strings.Contains(invoke(t, at(shared.Get(t).DSN()), "status", name(t)).out, "waits, 1.")
+	})
 	check(t, stdin.Close())
 	<-granted
 	f.dead(t, "when the lock was granted to the next")

@@ -236,18 +236,6 @@ func TestRunRunsTheCommandAgainUntilItIsStopped(t *testing.T) {
 	}
 }
 
-// waits returns when a candidate waits for the lock in the server.
-func waits(t *testing.T, election string) {
-	t.Helper()
-	conn := connection(t, shared.Get(t).DSN())
-	eventually(t, "a candidate waits for the lock", func() bool {
-		var n int
-		check(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
-			AND ((classid::bigint << 32) | objid::bigint) = $1`, elector.KeyFromName(election)).Scan(&n))
-		return n > 0
-	})
-}
-
 func TestIfFreeLeavesWhileAnotherLeads(t *testing.T) {
 	t.Parallel()
 	release := occupy(t, shared.Get(t).DSN(), name(t))
