@@ -4,9 +4,6 @@ package docs
 
 import (
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -39,15 +36,7 @@ func TestThePageOfModesListsEachOption(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, file := range files {
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, d := range parsed.Decls {
-			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "With") {
-				inCode = append(inCode, f.Name.Name)
-			}
-		}
+		inCode = append(inCode, found(t, file, `(?m)^func (With[A-Za-z]+)\(`)...)
 	}
 	for _, row := range regexp.MustCompile("(?m)^\\| `(With[A-Za-z]+)\\(").FindAllStringSubmatch(section(t, "Options"), -1) {
 		inTable = append(inTable, row[1])
@@ -381,8 +370,8 @@ func TestEveryTestThatADocumentNamesExists(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, file := range files {
-			for _, match := range regexp.MustCompile(`(?m)^func (Test\w+)`).FindAllStringSubmatch(read(t, file), -1) {
-				there[match[1]] = true
+			for _, name := range found(t, file, `(?m)^func (Test\w+)`) {
+				there[name] = true
 			}
 		}
 	}
