@@ -119,7 +119,7 @@ func TestHTTPReportsTheLeaderToALoadBalancer(t *testing.T) {
 	t.Parallel()
 	address := freeAddress(t)
 	release := occupy(t, shared.Get(t).DSN(), name(t))
-	r := run(t, name(t), "--candidate", "me", "--http", address, "--", "sh", "-c", "echo ready; exec sleep 1000")
+	r := follow(t, shared.Get(t).DSN(), name(t), "me", "--http", address)
 	r.logs(t, "leader changed")
 	expectGet(t, address, "/healthz", http.StatusOK, `"status":"healthy"`)
 	expectGet(t, address, "/readyz", http.StatusOK, `"status":"healthy"`)

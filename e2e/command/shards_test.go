@@ -277,8 +277,7 @@ func TestRunPublishesItsCandidateInTheRoster(t *testing.T) {
 		}
 		return found
 	}
-	leads := launch(t, at(dsn), quick(name(t), "--candidate", "leads", "--roster", "who", "--", "sh", "-c", "echo ready; exec sleep 1000")...)
-	leads.says(t, "ready")
+	lead(t, dsn, name(t), "leads", "--roster", "who")
 	follows := launch(t, at(dsn), "lead", name(t), "--candidate", "follows", "--roster", "who", "--http", freeAddress(t))
 	eventually(t, "both are published", func() bool { return of("leads").Leading && of("follows").State == roster.Live })
 	third := launch(t, at(dsn), "lead", name(t), "--candidate", "polls", "--takeover", "poll", "--roster", "who", "--http", freeAddress(t))
@@ -328,8 +327,7 @@ func TestNamesOfElectionsAreCompletedFromTheRoster(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
 	invoke(t, at(dsn), "__complete", "status", "").want(t, exit.OK, ":4") // no roster, no names, no files
-	leads := launch(t, at(dsn), quick("billing", "--candidate", "web-1", "--roster", "pgelector", "--", "sh", "-c", "echo ready; exec sleep 1000")...)
-	leads.says(t, "ready")
+	lead(t, dsn, "billing", "web-1", "--roster", "pgelector")
 	for _, asked := range [][]string{{"status"}, {"watch"}, {"resign"}, {"evict"}, {"lead"}, {"dashboard"}, {"run"}, {"run", "--election"}} {
 		eventually(t, strings.Join(asked, " "), func() bool {
 			return strings.HasPrefix(invoke(t, at(dsn), append(append([]string{"__complete"}, asked...), "")...).out, "billing\n:4")
