@@ -5,7 +5,6 @@ package command_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"os/exec"
@@ -45,8 +44,7 @@ func TestKeyIsWhatItsSQLComputes(t *testing.T) {
 func database(t *testing.T) (dsn string) {
 	t.Helper()
 	base := unique("base")
-	_, err := connection(t, shared.Get(t).DSN()).Exec(t.Context(), "CREATE DATABASE "+base)
-	check(t, err)
+	check(t, shared.Get(t).CreateDatabase(t.Context(), base))
 	return shared.Get(t).DSN(pgcluster.ForDatabase(base))
 }
 
@@ -55,8 +53,7 @@ func TestStatusShowsTheLeaderAndTheQueueInOrder(t *testing.T) {
 	dsn := database(t)
 	invoke(t, at(dsn), "status").want(t, exit.OK, "Nobody leads or waits")
 	invoke(t, at(dsn), "status", "billing").want(t, exit.Negative, "nobody leads")
-	leading := launch(t, at(dsn), quick("billing", "--candidate", "first", "--", "sh", "-c", "echo ready; exec sleep 1000")...)
-	leading.says(t, "ready")
+	leading := lead(t, dsn, "billing", "first")
 	for i, id := range []string{"second", "third"} {
 		// The test itself waits in the queue: run's waits are short, and each starts at the end of the queue.
 		queueUp(t, dsn, id, "billing", i+1)
@@ -103,8 +100,7 @@ func TestStatusShowsTheLeaderAndTheQueueInOrder(t *testing.T) {
 	if r := invoke(t, at(dsn), "status", "--json"); strings.Contains(r.out, "token") {
 		t.Errorf("a token that is not known is in the JSON: %s", r.out)
 	}
-	leading.signal(t, 15)
-	leading.ends(t, exit.OK)
+	leading.stops(t)
 }
 
 // queueUp waits for the lock on a new session with that application name, as the n-th.
@@ -125,66 +121,6 @@ func queueUp(t *testing.T, dsn, id, election string, n int) {
 			AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND ((classid::bigint << 32) | objid::bigint) = $1`, keyOf(election)).Scan(&waiting))
 		return waiting == n
 	})
-}
-
-// strangers lets one hold a lock of two integers, and another wait for it.
-func strangers(t *testing.T, dsn string) {
-	t.Helper()
-	const lock = "SELECT pg_advisory_lock(1, 2)"
-	_, err := connection(t, dsn).Exec(t.Context(), lock)
-	check(t, err)
-	waiting := connection(t, dsn)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_, _ = waiting.Exec(ctx, lock)
-	}()
-	t.Cleanup(func() { cancel(); <-done })
-}
-
-// A leader holds other advisory locks, and a stranger awaits one. They belong to no election.
-func TestStatusShowsElectionLocksOnly(t *testing.T) {
-	t.Parallel()
-	dsn := database(t)
-	conn := connection(t, dsn)
-	leading := launch(t, at(dsn), quick("billing", "--candidate", "first", "--", "sh", "-c", "echo ready; exec sleep 1000")...)
-	leading.says(t, "ready")
-	waiting := launch(t, at(dsn), quick("billing", "--candidate", "second", "--takeover", "wait", "--", "true")...)
-	awaits := func(what, condition string) {
-		eventually(t, what, func() bool {
-			var n int
-			check(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
-				AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND `+condition).Scan(&n))
-			return n > 0
-		})
-	}
-	key := fmt.Sprint(keyOf("billing"))
-	strangers(t, dsn)
-	awaits("a stranger waits", "((classid::bigint << 32) | objid::bigint) <> "+key)
-	awaits("a candidate waits", "((classid::bigint << 32) | objid::bigint) = "+key)
-	for range 20 {
-		var got struct {
-			Elections []struct {
-				Key     string
-				Leader  struct{ Candidate string }
-				Waiting []struct{ Candidate string }
-			}
-		}
-		r := invoke(t, at(dsn), "status", "--json")
-		check(t, json.Unmarshal([]byte(r.out), &got))
-		if len(got.Elections) != 1 || got.Elections[0].Key != key || got.Elections[0].Leader.Candidate != "first" {
-			t.Fatalf("want one election, led by first: %s", r.out)
-		}
-		for _, c := range got.Elections[0].Waiting {
-			if c.Candidate != "second" {
-				t.Errorf("%q waits: %s", c.Candidate, r.out)
-			}
-		}
-	}
-	leading.signal(t, 15)
-	leading.ends(t, exit.OK)
-	waiting.ends(t, exit.OK)
 }
 
 func TestWatchReportsEachChange(t *testing.T) {
@@ -221,8 +157,7 @@ func TestEvictEndsTheLeadersSession(t *testing.T) {
 	t.Parallel()
 	dsn := shared.Get(t).DSN()
 	invoke(t, at(dsn), "evict", name(t), "--yes").want(t, exit.Negative, "nothing to evict")
-	r := run(t, name(t), "--candidate", "victim", "--", "sh", "-c", "echo ready; exec sleep 1000")
-	r.says(t, "ready")
+	r := lead(t, dsn, name(t), "victim")
 	invoke(t, at(dsn), "evict", name(t)).want(t, exit.Negative, "victim", "[y/N]", "use --yes")
 	invoke(t, at(dsn), "status", name(t)).want(t, exit.OK, "victim")
 	asked := exec.Command(built(t), "evict", name(t))
@@ -242,8 +177,7 @@ func TestEvictEndsTheLeadersSession(t *testing.T) {
 func TestABackendThatDoesNotEndIsNotEvicted(t *testing.T) {
 	t.Parallel()
 	dsn := own(t).DSN()
-	r := launch(t, at(dsn), quick("x", sh("echo ready; exec sleep 1000")...)...)
-	r.says(t, "ready")
+	lead(t, dsn, "x", "first")
 	var pid int
 	check(t, connection(t, dsn).QueryRow(t.Context(), "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1").Scan(&pid))
 	check(t, syscall.Kill(pid, syscall.SIGSTOP))
@@ -264,8 +198,7 @@ func TestDashboardServesThePage(t *testing.T) {
 	}
 	invoke(t, at(database(t)), "dashboard", "--listen", address).want(t, exit.Failure, "--listen "+address, "in use")
 	invoke(t, at(database(t)), "dashboard", "--listen", "nowhere").want(t, exit.Usage, "--listen")
-	r.signal(t, syscall.SIGTERM)
-	r.ends(t, exit.OK)
+	r.stops(t)
 }
 
 func TestResignAsksTheLeaderToHandOver(t *testing.T) {
@@ -274,8 +207,7 @@ func TestResignAsksTheLeaderToHandOver(t *testing.T) {
 	invoke(t, at(dsn), "resign", name(t)).want(t, exit.Negative, "nobody leads")
 	invoke(t, at(dsn), "resign", name(t), "--wait", "0s").want(t, exit.Usage, "--wait")
 	invoke(t, at(dsn), "resign", name(t), "--to", strings.Repeat("x", 64)).want(t, exit.Usage, "63 bytes")
-	first := run(t, name(t), "--candidate", "first", "--", "sh", "-c", "echo ready; exec sleep 1000")
-	first.says(t, "ready")
+	first := lead(t, dsn, name(t), "first")
 	second := run(t, name(t), "--candidate", "asked", "--lease", "30s", "--", "sh", "-c", "trap '' TERM; echo ready; sleep 1000")
 	eventually(t, "the second follows", func() bool { return strings.Contains(invoke(t, at(dsn), "status", name(t)).out, "asked") })
 	invoke(t, at(dsn), "resign", name(t), "--to", "asked", "--driver", "pq").want(t, exit.OK, "asked leads")
@@ -286,36 +218,13 @@ func TestResignAsksTheLeaderToHandOver(t *testing.T) {
 	second.signal(t, syscall.SIGSTOP)
 	invoke(t, at(dsn), "resign", name(t), "--to", "nobody", "--wait", "2s").want(t, exit.Negative, `it may wait for "nobody", or first for others, for up to one lease each, `)
 	invoke(t, at(dsn), "resign", name(t), "--wait", "2s").want(t, exit.Negative, `candidate "asked", backend `, "pgelector evict")
-	asker := launch(t, at(dsn), "resign", name(t))
-	conn := connection(t, dsn)
-	rings := func(want bool) {
-		eventually(t, "the request begins, and dies with its maker", func() (rung bool) {
-			check(t, conn.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks AS bell JOIN pg_stat_activity AS a ON a.pid = bell.objid::int
-				WHERE bell.classid = 983268819 AND bell.mode = 'ShareLock' AND a.application_name = 'asked')`).Scan(&rung))
-			return rung == want
-		})
-	}
-	rings(true)
-	asker.signal(t, syscall.SIGKILL)
-	rings(false)
-	second.signal(t, syscall.SIGCONT)
-	beats := map[time.Time]bool{}
-	eventually(t, "some heartbeats follow", func() bool {
-		var began time.Time
-		check(t, conn.QueryRow(t.Context(), `SELECT a.query_start FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid)
-			WHERE l.mode = 'ExclusiveLock' AND l.objsubid = 1 AND a.application_name = 'asked'`).Scan(&began))
-		beats[began] = true
-		return len(beats) > 5
-	})
-	invoke(t, at(dsn), "status", name(t)).want(t, exit.OK, "asked", "leads")
 }
 
 func TestResignLeavesTheLeaderInOfficeIfTheSuccessorDoesNotCome(t *testing.T) {
 	t.Parallel()
 	dsn := shared.Get(t).DSN()
 	invoke(t, at(dsn), "resign", name(t), "--or-anyone").want(t, exit.Usage, "--to")
-	first := run(t, name(t), "--candidate", "first", "--lease", "1s", "--", "sh", "-c", "echo ready; exec sleep 1000")
-	first.says(t, "ready")
+	first := lead(t, dsn, name(t), "first", "--lease", "1s")
 	invoke(t, at(dsn), "resign", name(t), "--to", "nobody").want(t, exit.Negative, `"nobody" did not come in time; first leads now`)
 	invoke(t, at(dsn), "resign", name(t), "--to", "nobody", "--or-anyone").want(t, exit.OK)
 	first.ends(t, exit.Lost)
@@ -326,12 +235,11 @@ func TestARoleWhoseNameHasControlCharactersDoesNotControlTheTerminal(t *testing.
 	c := shared.Get(t)
 	const forged, quoted = "orders  leads  evil", `"red\x1b[31m\norders  leads  evil`
 	role := unique("red\x1b[31m\n" + forged)
-	_, err := connection(t, c.DSN()).Exec(t.Context(), "CREATE ROLE "+pgx.Identifier{role}.Sanitize()+" LOGIN")
-	check(t, err)
+	check(t, c.Exec(t.Context(), "CREATE ROLE "+pgx.Identifier{role}.Sanitize()+" LOGIN"))
 	release := occupy(t, c.DSN(pgcluster.ForRole(role)), name(t))
 	defer release()
 	high, low := lockkey.Halves(deputy.SeatKey(keyOf(name(t))))
-	_, err = connection(t, c.DSN(pgcluster.ForRole(role))).Exec(t.Context(), "SELECT pg_advisory_lock($1, $2)", high, low)
+	_, err := connection(t, c.DSN(pgcluster.ForRole(role))).Exec(t.Context(), "SELECT pg_advisory_lock($1, $2)", high, low)
 	check(t, err)
 	status := invoke(t, at(c.DSN()), "status", name(t))
 	status.want(t, exit.OK, quoted)
@@ -358,8 +266,7 @@ func TestEvictSaysWhichPrivilegeIsMissing(t *testing.T) {
 	t.Parallel()
 	c := shared.Get(t)
 	role := unique("bystander")
-	_, err := connection(t, c.DSN()).Exec(t.Context(), "CREATE ROLE "+role+" LOGIN")
-	check(t, err)
+	check(t, c.Exec(t.Context(), "CREATE ROLE "+role+" LOGIN"))
 	release := occupy(t, c.DSN(), name(t))
 	defer release()
 	bystander := at(c.DSN(pgcluster.ForRole(role)))
@@ -385,17 +292,21 @@ func recommended(t *testing.T, r result) time.Duration {
 func TestDoctorReportsEachCheck(t *testing.T) {
 	t.Parallel()
 	dsn := shared.Get(t).DSN()
-	for _, driver := range []string{"pgx", "pq"} {
+	for driver, loss := range map[string]string{"pgx": "ok    loss", "pq": "note  loss"} {
 		r := invoke(t, at(dsn), "doctor", "--driver", driver)
 		lease := recommended(t, r)
-		r.want(t, exit.OK, "after at most "+lease.String()+" plus the deputy interval", "(the default) or wait: 2\n")
+		r.want(t, exit.OK, "after at most "+lease.String()+" plus the deputy interval", "(the default) or wait: 2\n",
+			loss, "\n\nsession scope: yes\ntransaction scope: yes\n\nyes          session lock  ")
+		if !strings.HasPrefix(r.out, "Elections run safely here") {
+			t.Errorf("the verdict is not first:\n%s", r.out)
+		}
 		trips := "warn  round trip" // on a busy machine
 		if lease == 10*time.Second {
 			trips = "ok    round trip"
 		}
 		r.want(t, exit.OK, trips)
 		for _, check := range []string{"connection", "version", "recovery", "pooler", "advisory locks", "settings", "privileges",
-			"lock table", "connections", "clocks"} {
+			"lock table", "connections", "clocks", "InTx"} {
 			if !strings.Contains(r.out, "ok    "+check) {
 				t.Errorf("%s: not ok: %s\n%s", driver, check, r.out)
 			}
@@ -433,8 +344,7 @@ func TestDoctorSaysThatSessionsDoNotTrackTheirActivity(t *testing.T) {
 		return strings.Contains(r.out, "track_activities is off")
 	})
 	for _, r := range []*running{second, leading} {
-		r.signal(t, syscall.SIGTERM)
-		r.ends(t, exit.OK)
+		r.stops(t)
 	}
 }
 
@@ -461,30 +371,25 @@ func TestDoctorWritesJSON(t *testing.T) {
 func TestDoctorGivesEachQuestionItsTimeout(t *testing.T) {
 	t.Parallel()
 	c := own(t)
-	far := func(t *testing.T, upstream string) {
+	far := func(t *testing.T, upstream string, more ...string) {
 		t.Parallel()
 		proxy, err := pgcluster.NewProxy(t.Context(), upstream)
 		check(t, err)
 		t.Cleanup(func() { _ = proxy.Close() })
 		proxy.Slow(50*time.Millisecond, 0) // each way
-		invoke(t, at(proxy.DSN()), "doctor", "--timeout", "2s").want(t, exit.OK, "Elections run safely here")
+		invoke(t, at(proxy.DSN()), "doctor", "--timeout", "2s").want(t, exit.OK, append(more, "Elections run safely here")...)
 	}
 	t.Run("the server", func(t *testing.T) { far(t, c.Addr()) })
 	t.Run("a pooler in session mode", func(t *testing.T) {
-		bouncer, err := c.Bouncer(t.Context(), pgcluster.Session, pgcluster.WithPoolSize(20))
-		if errors.Is(err, pgcluster.ErrNoBouncer) {
-			t.Skip(err)
-		}
-		check(t, err)
-		far(t, bouncer.Addr())
+		bouncer := bounced(t, c, pgcluster.Session, pgcluster.WithPoolSize(20))
+		far(t, bouncer.Addr(), "session mode", "real: a trial election")
 	})
 }
 
 func TestDoctorWarnsOfASlowLinkAndFewConnections(t *testing.T) {
 	t.Parallel()
 	c := own(t)
-	_, err := connection(t, c.DSN()).Exec(t.Context(), "CREATE ROLE few LOGIN CONNECTION LIMIT 6")
-	check(t, err)
+	check(t, c.Exec(t.Context(), "CREATE ROLE few LOGIN CONNECTION LIMIT 6"))
 	invoke(t, at(c.DSN(pgcluster.ForRole("few"))), "doctor").want(t, exit.OK, "warn  connections", "CONNECTION LIMIT")
 	proxy, err := c.Proxy(t.Context())
 	check(t, err)
@@ -506,12 +411,9 @@ func TestDoctorWarnsOfASlowLinkAndFewConnections(t *testing.T) {
 func withDatabase(t *testing.T) (env []string, setEpoch func(string)) {
 	t.Helper()
 	c, name := shared.Get(t), unique("database")
-	conn := connection(t, c.DSN())
-	_, err := conn.Exec(t.Context(), "CREATE DATABASE "+name)
-	check(t, err)
+	check(t, c.CreateDatabase(t.Context(), name))
 	return at(c.DSN(pgcluster.ForDatabase(name))), func(epoch string) {
-		_, err := conn.Exec(t.Context(), "ALTER DATABASE "+name+" SET pgelector.epoch = '"+epoch+"'")
-		check(t, err)
+		check(t, c.Exec(t.Context(), "ALTER DATABASE "+name+" SET pgelector.epoch = '"+epoch+"'"))
 	}
 }
 
@@ -566,21 +468,8 @@ func TestDoctorNamesTheEpochThatMakesNewTokensLarger(t *testing.T) {
 
 func TestTheEpochRaisesTheTokenOfTheCommand(t *testing.T) {
 	t.Parallel()
-	env, setEpoch := withDatabase(t)
-	const token = `[ $((PGELECTOR_TOKEN >> 48)) = `
-	run := func(sum string, flags ...string) {
-		args := append([]string{"run", "--once", "--election", name(t)}, flags...)
-		invoke(t, env, append(args, "--", "sh", "-c", token+sum+" ]")...).want(t, exit.OK)
-	}
-	run("1")
-	run("6", "--token-epoch", "5")
-	setEpoch("7")
-	run("8", "--token-epoch", "5")
-	setEpoch("three")
-	r := invoke(t, env, "run", "--election", name(t), "--max-attempts", "1", "--", "true")
-	if r.code == exit.OK || !strings.Contains(r.err, "pgelector.epoch") {
-		t.Errorf("exit code %d: %s", r.code, r.err)
-	}
+	args := quick(name(t), append([]string{"--token-epoch", "5"}, sh("[ $((PGELECTOR_TOKEN >> 48)) = 6 ]")...)...)
+	invoke(t, at(shared.Get(t).DSN()), args...).want(t, exit.OK)
 }
 
 // lib/pq waits for an answer whatever its context says.
@@ -592,11 +481,7 @@ func TestEvictEndsOnADeadLink(t *testing.T) {
 	way, err := shared.Get(t).Proxy(t.Context())
 	check(t, err)
 	for _, driver := range []string{"pgx", "pq"} {
-		cmd := exec.Command(built(t), "evict", name(t), "--driver", driver, "--timeout", "3s")
-		cmd.Env = append(cmd.Environ(), at(way.DSN())...)
-		stdin, err := cmd.StdinPipe()
-		check(t, err)
-		r := launchCommand(t, cmd)
+		r, stdin := held(t, at(way.DSN()), "evict", name(t), "--driver", driver, "--timeout", "3s")
 		r.says(t, "ELECTION")
 		r.says(t, name(t))
 		way.BlackHole()

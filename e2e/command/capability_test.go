@@ -5,7 +5,6 @@ package command_test
 import (
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -62,11 +61,7 @@ func TestDoctorSaysWhatEachRouteCanDo(t *testing.T) {
 	check(t, err)
 	routes := []string{primary.DSN(), standby.DSN()}
 	for _, mode := range []pgcluster.PoolMode{pgcluster.Session, pgcluster.Transaction, pgcluster.Statement} {
-		bouncer, err := primary.Bouncer(t.Context(), mode, pgcluster.WithPoolSize(20))
-		if errors.Is(err, pgcluster.ErrNoBouncer) {
-			t.Skip(err)
-		}
-		check(t, err)
+		bouncer := bounced(t, primary, mode, pgcluster.WithPoolSize(20))
 		routes = append(routes, bouncer.DSN())
 	}
 	page, err := os.ReadFile("../../docs/servers.md")
@@ -104,18 +99,6 @@ func examine(t *testing.T, dsn, driver string) (said examined) {
 		t.Errorf("%s: %v\n%s%s", dsn, err, r.out, r.err)
 	}
 	return said
-}
-
-func TestDoctorSaysFirstInWhichScopeSomebodyCanLead(t *testing.T) {
-	t.Parallel()
-	dsn := shared.Get(t).DSN()
-	for driver, loss := range map[string]string{"pgx": "ok    loss", "pq": "note  loss"} {
-		r := invoke(t, at(dsn), "doctor", "--driver", driver)
-		r.want(t, exit.OK, loss, "ok    InTx", "\n\nsession scope: yes\ntransaction scope: yes\n\nyes          session lock  ")
-		if !strings.HasPrefix(r.out, "Elections run safely here") {
-			t.Errorf("the verdict is not first:\n%s", r.out)
-		}
-	}
 }
 
 func TestDoctorSaysThatWithoutFsyncTokensMayFall(t *testing.T) {

@@ -130,8 +130,7 @@ func TestTheDeputyShowsEverywhere(t *testing.T) {
 			expectGet(t, address, "/leader", http.StatusServiceUnavailable, `"leader":"first","deputy":true`)
 			expectGet(t, address, "/metrics", http.StatusOK, "pgelector_deputy{election=\"billing\"} 1\n")
 			invoke(t, at(dsn), "doctor").want(t, 0, "ok    elections        1 have a leader, and 1 a deputy: 2 sessions are pinned")
-			leading.signal(t, 15)
-			leading.ends(t, exit.OK)
+			leading.stops(t)
 			following.says(t, "ready")
 			expectGet(t, address, "/leader", http.StatusOK, `"leader":"second","deputy":false`)
 			expectGet(t, address, "/metrics", http.StatusOK, "pgelector_deputy{election=\"billing\"} 0\n")
@@ -139,8 +138,7 @@ func TestTheDeputyShowsEverywhere(t *testing.T) {
 				t.Errorf("it logged %d times that it became the deputy", n)
 			}
 			for _, r := range []*running{following, polling} {
-				r.signal(t, 15)
-				r.ends(t, exit.OK)
+				r.stops(t)
 			}
 		})
 	}
@@ -180,7 +178,6 @@ func TestDoctorNamesTheStrangerOnASeat(t *testing.T) {
 		t.Errorf("a candidate is the deputy:\n%s", out)
 	}
 	for _, r := range []*running{following, leading} {
-		r.signal(t, 15)
-		r.ends(t, exit.OK)
+		r.stops(t)
 	}
 }

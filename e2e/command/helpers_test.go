@@ -3,8 +3,10 @@
 package command_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -65,6 +67,17 @@ func own(t *testing.T, opts ...pgcluster.Option) *pgcluster.Cluster {
 		}
 	})
 	return c
+}
+
+// bounced starts a pgbouncer before the server.
+func bounced(t *testing.T, c *pgcluster.Cluster, mode pgcluster.PoolMode, opts ...pgcluster.BouncerOption) *pgcluster.Bouncer {
+	t.Helper()
+	bouncer, err := c.Bouncer(t.Context(), mode, opts...)
+	if errors.Is(err, pgcluster.ErrNoBouncer) {
+		t.Skip(err)
+	}
+	check(t, err)
+	return bouncer
 }
 
 // at returns the environment that sets the program's server.
@@ -152,7 +165,6 @@ type running struct {
 	lines  chan string // of standard output; closed when no process has it open
 	errs   *buffer
 	exited chan struct{}
-	hangUp func() // closes standard input; set by held
 }
 
 // buffer is written by one goroutine and read by another.
@@ -182,6 +194,16 @@ func launch(t *testing.T, env []string, args ...string) *running {
 	return launchCommand(t, cmd)
 }
 
+// held starts the program with a standard input that stays open.
+func held(t *testing.T, env []string, args ...string) (r *running, stdin io.WriteCloser) {
+	t.Helper()
+	cmd := exec.Command(built(t), args...)
+	cmd.Env = append(os.Environ(), env...)
+	stdin, err := cmd.StdinPipe()
+	check(t, err)
+	return launchCommand(t, cmd), stdin
+}
+
 func launchCommand(t *testing.T, cmd *exec.Cmd) *running {
 	t.Helper()
 	r := &running{cmd: cmd, lines: make(chan string, 1000), errs: &buffer{}, exited: make(chan struct{})}
@@ -202,7 +224,9 @@ func launchCommand(t *testing.T, cmd *exec.Cmd) *running {
 	readers.Go(func() {
 		defer read.Close()
 		defer close(r.lines)
-		split(read, r.lines)
+		for lines := bufio.NewScanner(read); lines.Scan(); {
+			r.lines <- lines.Text()
+		}
 		<-errsEnd
 	})
 	go func() {
@@ -223,27 +247,6 @@ func launchCommand(t *testing.T, cmd *exec.Cmd) *running {
 		}
 	})
 	return r
-}
-
-// split sends each line.
-func split(from io.Reader, lines chan<- string) {
-	var rest string
-	chunk := make([]byte, 4096)
-	for {
-		n, err := from.Read(chunk)
-		rest += string(chunk[:n])
-		for {
-			line, after, found := strings.Cut(rest, "\n")
-			if !found {
-				break
-			}
-			lines <- line
-			rest = after
-		}
-		if err != nil {
-			return
-		}
-	}
 }
 
 // says waits for a line of standard output that has the prefix, and returns the rest.
@@ -319,23 +322,22 @@ func (r *running) signal(t *testing.T, sig syscall.Signal) {
 	check(t, r.cmd.Process.Signal(sig))
 }
 
+// stops ends the program as systemd does, which is a success.
+func (r *running) stops(t *testing.T) {
+	t.Helper()
+	r.signal(t, syscall.SIGTERM)
+	r.ends(t, exit.OK)
+}
+
 // alive reports whether a process is running; a zombie is not.
 func alive(pid int) bool {
-	if syscall.Kill(pid, 0) != nil {
-		return false
-	}
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return !os.IsNotExist(err) || !hasProc
+	if err != nil { // it has ended, or there is no /proc
+		return syscall.Kill(pid, 0) == nil
 	}
 	_, state, _ := strings.Cut(string(stat), ") ")
 	return !strings.HasPrefix(state, "Z")
 }
-
-var hasProc = func() bool {
-	_, err := os.Stat("/proc/self/stat")
-	return err == nil
-}()
 
 // parent returns the id of a process's parent. It works on Linux only.
 func parent(t *testing.T, pid int) int {

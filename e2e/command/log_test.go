@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/pgelector/pgelector/e2e/sandbox"
 )
 
 // logged returns the lines of --log-json, by message.
@@ -104,8 +106,7 @@ func TestAnErrorIsLoggedOnOneLine(t *testing.T) {
 	t.Parallel()
 	r := launch(t, at("postgres://nobody@127.0.0.1:1/x"), quick("x", "--log-level", "trace", "--", "true")...)
 	r.logs(t, "attempt failed again")
-	r.signal(t, 15)
-	r.ends(t, exit.OK)
+	r.stops(t)
 	line := regexp.MustCompile(`^(\d{4}-\d\d-\d\dT\S+ \[|pgelector: )`)
 	for text := range strings.Lines(r.errs.String()) {
 		if !line.MatchString(text) {
@@ -118,7 +119,7 @@ func TestHTTPReportsTheLeaderToALoadBalancer(t *testing.T) {
 	t.Parallel()
 	address := freeAddress(t)
 	release := occupy(t, shared.Get(t).DSN(), name(t))
-	r := run(t, name(t), "--candidate", "me", "--http", address, "--", "sh", "-c", "echo ready; exec sleep 1000")
+	r := follow(t, shared.Get(t).DSN(), name(t), "me", "--http", address)
 	r.logs(t, "leader changed")
 	expectGet(t, address, "/healthz", http.StatusOK, `"status":"healthy"`)
 	expectGet(t, address, "/readyz", http.StatusOK, `"status":"healthy"`)
@@ -136,32 +137,14 @@ func TestHTTPReportsTheLeaderToALoadBalancer(t *testing.T) {
 		t.Errorf("got %+v", l)
 	}
 	invoke(t, at(shared.Get(t).DSN()), quick(name(t), "--http", address, "--", "true")...).want(t, exit.Failure, "--http")
-	r.signal(t, 15)
-	r.ends(t, exit.OK)
-}
-
-func TestHTTPReportsThatTheDatabaseIsAway(t *testing.T) {
-	t.Parallel()
-	cluster, address := own(t), freeAddress(t)
-	r := launch(t, at(cluster.DSN()), again(name(t), "--http", address, "--", "sh", "-c", "echo ready; exec sleep 1000")...)
-	r.says(t, "ready")
-	expectGet(t, address, "/readyz", http.StatusOK, `"leading":true`)
-	check(t, cluster.Kill())
-	eventually(t, "it is not ready", func() bool { return get(t, address, "/readyz").status == http.StatusServiceUnavailable })
-	expectGet(t, address, "/readyz", http.StatusServiceUnavailable, "the leader is unknown")
-	expectGet(t, address, "/healthz", http.StatusOK, `"status":"healthy"`)
-	check(t, cluster.Resume(t.Context()))
-	eventually(t, "it is ready", func() bool { return get(t, address, "/readyz").status == http.StatusOK })
-	r.signal(t, 15)
-	r.ends(t, exit.OK)
+	r.stops(t)
 }
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := sandbox.FreePort()
 	check(t, err)
-	defer l.Close()
-	return l.Addr().String()
+	return net.JoinHostPort(sandbox.Loopback, strconv.Itoa(port))
 }
 
 type reply struct {

@@ -31,44 +31,26 @@ var unhurried = []string{"--lease", "60s", "--drain", "400ms", "--grace", "200ms
 // command.
 var ample = []string{"--lease", "10s", "--grace", "200ms"}
 
-// family are the processes of stubborn.
-type family struct{ self, child, daemon int }
+// family are the processes of stubborn, by what they print.
+type family map[string]int
 
-func stubbornFamily(t *testing.T, r *running) (f family) {
+func stubbornFamily(t *testing.T, r *running) family {
 	t.Helper()
-	timeout := time.After(patience)
-	for f.self == 0 || f.child == 0 || f.daemon == 0 { // in any order
-		select {
-		case line, open := <-r.lines:
-			if !open {
-				t.Fatalf("ended with only %+v started\n%s", f, r.errs)
-			}
-			f.meet(t, line)
-		case <-timeout:
-			t.Fatalf("only %+v started\n%s", f, r.errs)
-		}
+	f := family{}
+	for len(f) < 3 { // in any order
+		who, pid, _ := strings.Cut(r.says(t, ""), " ")
+		var err error
+		f[who], err = strconv.Atoi(pid)
+		check(t, err)
 	}
 	return f
-}
-
-func (f *family) meet(t *testing.T, line string) {
-	t.Helper()
-	for prefix, into := range map[string]*int{"self ": &f.self, "child ": &f.child, "daemon ": &f.daemon} {
-		if pid, ok := strings.CutPrefix(line, prefix); ok {
-			var err error
-			*into, err = strconv.Atoi(pid)
-			check(t, err)
-		}
-	}
 }
 
 // dead fails the test if one of the processes is running.
 func (f family) dead(t *testing.T, when string) {
 	t.Helper()
-	for who, pid := range map[string]int{"the command": f.self, "its child": f.child, "its daemon": f.daemon} {
-		if pid == 0 {
-			t.Errorf("%s was never seen", who)
-		} else if alive(pid) {
+	for who, pid := range f {
+		if alive(pid) {
 			t.Errorf("%s: %s (process %d) lives", when, who, pid)
 		}
 	}
@@ -91,34 +73,20 @@ func TestTheLockIsReleasedAfterAllProcessesHaveEnded(t *testing.T) {
 	script := `sh -c 'trap "" TERM; echo child $$; while :; do sleep 0.05; done' &
 setsid sh -c 'trap "" TERM; echo daemon $$; while :; do sleep 0.05; done' &
 sleep 0.2; echo self $$; read line; exit 5`
-	args := quick(name(t), append([]string{"--grace", "300ms"}, sh(script)...)...)
-	cmd := exec.Command(built(t), args...)
-	cmd.Env = append(os.Environ(), at(shared.Get(t).DSN())...)
-	stdin, err := cmd.StdinPipe()
-	check(t, err)
-	r := launchCommand(t, cmd)
+	r, stdin := held(t, at(shared.Get(t).DSN()), quick(name(t), append([]string{"--grace", "300ms"}, sh(script)...)...)...)
 	f := stubbornFamily(t, r)
 	granted := make(chan struct{})
 	go func() {
 		defer close(granted)
 		awaitLock(t, shared.Get(t).DSN(), name(t))
 	}()
-	waits(t, name(t))
+	eventually(t, "another waits for the lock", func() bool {
+		return strings.Contains(invoke(t, at(shared.Get(t).DSN()), "status", name(t)).out, "waits, 1.")
+	})
 	check(t, stdin.Close())
 	<-granted
 	f.dead(t, "when the lock was granted to the next")
 	r.ends(t, 5)
-	r.silent(t, patience)
-}
-
-func TestALostTermEndsTheCommand(t *testing.T) {
-	t.Parallel()
-	needsLinux(t)
-	r := run(t, name(t), append(unhurried[:len(unhurried):len(unhurried)], sh(stubborn)...)...)
-	f := stubbornFamily(t, r)
-	terminate(t, shared.Get(t).DSN(), name(t))
-	r.ends(t, exit.Lost)
-	f.dead(t, "when run has ended")
 	r.silent(t, patience)
 }
 
@@ -232,18 +200,6 @@ func TestALogThatNobodyReadsKeepsNoLock(t *testing.T) {
 	s.ends(t, 4)
 }
 
-func TestAHostStaysACandidateAfterALostTermUnlessItRunsOnce(t *testing.T) {
-	t.Parallel()
-	r := launch(t, at(shared.Get(t).DSN()), append(quickly("run", name(t)), sh("echo token $PGELECTOR_TOKEN; exec sleep 1000")...)...)
-	first := r.pid(t, "token ")
-	terminate(t, shared.Get(t).DSN(), name(t))
-	if second := r.pid(t, "token "); second <= first {
-		t.Errorf("token %d after %d", second, first)
-	}
-	r.signal(t, syscall.SIGTERM)
-	r.ends(t, exit.OK)
-}
-
 func TestTheCommandOfAFrozenSupervisorEndsBeforeAnotherLeads(t *testing.T) {
 	t.Parallel()
 	needsLinux(t)
@@ -299,7 +255,7 @@ func TestTheCommandEndsWhenItsSupervisorIsKilled(t *testing.T) {
 	f := stubbornFamily(t, r)
 	r.signal(t, syscall.SIGKILL)
 	r.silent(t, patience)
-	eventually(t, "all processes have ended", func() bool { return !alive(f.self) && !alive(f.child) && !alive(f.daemon) })
+	eventually(t, "all processes have ended", func() bool { return !alive(f["self"]) && !alive(f["child"]) && !alive(f["daemon"]) })
 }
 
 func TestTheCommandEndsWhenItsGuardIsKilled(t *testing.T) {
@@ -307,7 +263,7 @@ func TestTheCommandEndsWhenItsGuardIsKilled(t *testing.T) {
 	needsLinux(t)
 	r := run(t, name(t), append([]string{"--lease", "60s"}, sh(stubborn)...)...) // the deadline is far
 	f := stubbornFamily(t, r)
-	check(t, syscall.Kill(parent(t, f.self), syscall.SIGKILL))
+	check(t, syscall.Kill(parent(t, f["self"]), syscall.SIGKILL))
 	r.ends(t, 128+9)
 	f.dead(t, "when run has ended")
 	r.silent(t, patience)
@@ -319,7 +275,7 @@ func TestTheCommandOfALostTermEndsWhileTheGuardIsFrozen(t *testing.T) {
 	needsLinux(t)
 	r := run(t, name(t), append(unhurried[:len(unhurried):len(unhurried)], sh(stubborn)...)...)
 	f := stubbornFamily(t, r)
-	check(t, syscall.Kill(parent(t, f.self), syscall.SIGSTOP))
+	check(t, syscall.Kill(parent(t, f["self"]), syscall.SIGSTOP))
 	terminate(t, shared.Get(t).DSN(), name(t))
 	r.ends(t, exit.Lost)
 	f.dead(t, "when run has ended")

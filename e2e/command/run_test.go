@@ -197,8 +197,7 @@ func TestTheExitStatusIsTheSignalThatEndsTheCommandButForAStop(t *testing.T) {
 		r.ends(t, exit.SignalBase+int(syscall.SIGINT))
 		r = launch(t, at(dsn), args...)
 		r.says(t, "ready")
-		r.signal(t, syscall.SIGTERM)
-		r.ends(t, exit.OK)
+		r.stops(t)
 	}
 	run(t, name(t), sh("kill -TERM $$")...).ends(t, exit.SignalBase+int(syscall.SIGTERM)) // nobody asked for that
 }
@@ -213,8 +212,7 @@ func TestACommandThatSurvivesQUITIsRunAgain(t *testing.T) {
 	r.says(t, "dump")
 	terminate(t, dsn, name(t))
 	r.says(t, "ready")
-	r.signal(t, syscall.SIGTERM)
-	r.ends(t, exit.OK)
+	r.stops(t)
 	r = launch(t, at(dsn), again(name(t), sh("echo ready; exec sleep 1000")...)...)
 	r.says(t, "ready")
 	r.signal(t, syscall.SIGQUIT)
@@ -236,85 +234,6 @@ func TestRunRunsTheCommandAgainUntilItIsStopped(t *testing.T) {
 	if code := r.code(t); code != exit.OK && code != 1 { // either between two commands, or while one was running
 		t.Errorf("exit code %d", code)
 	}
-}
-
-func TestRunWaitsUntilTheElectionIsFree(t *testing.T) {
-	t.Parallel()
-	for _, takeover := range []string{"deputy", "poll", "wait"} {
-		release := occupy(t, shared.Get(t).DSN(), name(t)+takeover)
-		r := run(t, name(t)+takeover, "--takeover", takeover, "--", "echo", "ran")
-		if takeover != "wait" {
-			r.logs(t, "leader changed")
-		} else {
-			waits(t, name(t)+takeover)
-		}
-		select {
-		case line := <-r.lines:
-			t.Fatalf("said %q while another led", line)
-		default:
-		}
-		release()
-		r.says(t, "ran")
-		r.ends(t, exit.OK)
-	}
-}
-
-// waits returns when a candidate waits for the lock in the server.
-func waits(t *testing.T, election string) {
-	t.Helper()
-	conn := connection(t, shared.Get(t).DSN())
-	eventually(t, "a candidate waits for the lock", func() bool {
-		var n int
-		check(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
-			AND ((classid::bigint << 32) | objid::bigint) = $1`, elector.KeyFromName(election)).Scan(&n))
-		return n > 0
-	})
-}
-
-func TestIfFreeRunsTheCommandOnExactlyOneHost(t *testing.T) {
-	t.Parallel()
-	const hosts = 6 // processes that start at the same time
-	var all []*running
-	for i := range hosts {
-		driver := []string{"pgx", "pq"}[i%2]
-		// A command that goes on until its standard input is closed.
-		all = append(all, held(t, quick(name(t), "--driver", driver, "--candidate", fmt.Sprint("host-", i), "--if-free",
-			"--if-free-exit-code", "9", "--", "sh", "-c", "echo ran; cat >/dev/null; exit 4")...))
-	}
-	ran := 0
-	for _, r := range all {
-		select {
-		case line, open := <-r.lines:
-			if open && line == "ran" {
-				ran++
-				continue
-			}
-			r.ends(t, 9)
-		case <-time.After(patience):
-			t.Fatalf("neither ran nor left\n%s", r.errs)
-		}
-	}
-	if ran != 1 {
-		t.Errorf("%d ran, want 1", ran)
-	}
-	for _, r := range all {
-		r.hangUp()
-		if code := r.code(t); code != 4 && code != 9 {
-			t.Errorf("exit code %d", code)
-		}
-	}
-}
-
-// held starts the program with a standard input that stays open until hangUp.
-func held(t *testing.T, args ...string) *running {
-	t.Helper()
-	cmd := exec.Command(built(t), args...)
-	cmd.Env = append(cmd.Environ(), at(shared.Get(t).DSN())...)
-	stdin, err := cmd.StdinPipe()
-	check(t, err)
-	r := launchCommand(t, cmd)
-	r.hangUp = func() { _ = stdin.Close() }
-	return r
 }
 
 func TestIfFreeLeavesWhileAnotherLeads(t *testing.T) {
@@ -358,7 +277,7 @@ func TestIfFreeFailsIfTheServerDoesNotAnswerWithinTheWait(t *testing.T) {
 
 func TestTheEndOfTheWaitDoesNotEndTheCommand(t *testing.T) {
 	t.Parallel()
-	r := held(t, quick(name(t), "--if-free", "--wait", "5s", "--if-free-exit-code", "9", "--", "sh", "-c", "echo ran; cat; exit 6")...)
+	r, stdin := held(t, at(shared.Get(t).DSN()), quick(name(t), "--if-free", "--wait", "5s", "--if-free-exit-code", "9", "--", "sh", "-c", "echo ran; cat; exit 6")...)
 	r.says(t, "ran")
 	timer := time.NewTimer(5100 * time.Millisecond) // longer than --wait: nothing may happen meanwhile
 	defer timer.Stop()
@@ -367,7 +286,7 @@ func TestTheEndOfTheWaitDoesNotEndTheCommand(t *testing.T) {
 		t.Errorf("it ended\n%s", r.errs)
 	case <-timer.C:
 	}
-	r.hangUp()
+	check(t, stdin.Close())
 	r.ends(t, 6)
 }
 
@@ -386,8 +305,7 @@ func TestASignalEndsTheRunWithoutTheHold(t *testing.T) {
 	t.Parallel()
 	r := launch(t, at(shared.Get(t).DSN()), quick(name(t), "--hold", "1h", "--", "sh", "-c", "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done")...)
 	r.says(t, "ready")
-	r.signal(t, syscall.SIGTERM)
-	r.ends(t, exit.OK)
+	r.stops(t)
 }
 
 // leadAlone starts a candidate without a command, and returns its address.
@@ -423,8 +341,7 @@ func TestLeadIsReadyOnlyWhileItLeads(t *testing.T) {
 	invoke(t, at(shared.Get(t).DSN()), "resign", name(t), "--to", "second").want(t, exit.OK, "second leads")
 	ready(t, there, http.StatusOK)
 	ready(t, here, http.StatusServiceUnavailable) // and it campaigns again
-	second.signal(t, syscall.SIGTERM)
-	second.ends(t, exit.OK)
+	second.stops(t)
 	ready(t, here, http.StatusOK)
 	first.signal(t, syscall.SIGINT)
 	first.ends(t, exit.SignalBase+int(syscall.SIGINT))
@@ -452,6 +369,5 @@ func TestVariablesStandForFlags(t *testing.T) {
 	group := append(env[:1:1], "PGELECTOR_GROUP="+unique("group"), "PGELECTOR_SHARDS=1", "PGELECTOR_MOVES=2", "PGELECTOR_STICKY=1s")
 	member := launch(t, group, "run", "--", "sh", "-c", built(t)+" run --once --election other -- true; echo status $?; exec sleep 1000")
 	member.says(t, "status 0")
-	member.signal(t, syscall.SIGTERM)
-	member.ends(t, exit.OK)
+	member.stops(t)
 }

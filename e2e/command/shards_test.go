@@ -129,8 +129,7 @@ func TestHostsShareShardsAndRunOneCommandForEach(t *testing.T) {
 	second.silent(t, patience) // its guards kill its commands
 	third.overlap = false
 	eventually(t, "the last one runs all", func() bool { return len(third.leads()) == shardsOfTest })
-	third.signal(t, syscall.SIGTERM)
-	third.ends(t, exit.OK)
+	third.stops(t)
 	third.silent(t, patience)
 }
 
@@ -204,8 +203,7 @@ func TestAHangUpEndsNoHostOfAGroup(t *testing.T) {
 	r.signal(t, syscall.SIGHUP)
 	r.signal(t, syscall.SIGQUIT)
 	time.Sleep(100 * time.Millisecond) // until it has heard of them
-	r.signal(t, syscall.SIGTERM)
-	r.ends(t, exit.OK)
+	r.stops(t)
 }
 
 func TestAHostWithShardsIsReadyWhileTheServerAnswers(t *testing.T) {
@@ -225,8 +223,7 @@ func TestAHostWithShardsIsReadyWhileTheServerAnswers(t *testing.T) {
 	}
 	way.Heal()
 	ready(t, address, http.StatusOK)
-	r.signal(t, syscall.SIGTERM)
-	r.ends(t, exit.OK)
+	r.stops(t)
 }
 
 func TestStatusShowsAGroupInOneRow(t *testing.T) {
@@ -280,8 +277,7 @@ func TestRunPublishesItsCandidateInTheRoster(t *testing.T) {
 		}
 		return found
 	}
-	leads := launch(t, at(dsn), quick(name(t), "--candidate", "leads", "--roster", "who", "--", "sh", "-c", "echo ready; exec sleep 1000")...)
-	leads.says(t, "ready")
+	lead(t, dsn, name(t), "leads", "--roster", "who")
 	follows := launch(t, at(dsn), "lead", name(t), "--candidate", "follows", "--roster", "who", "--http", freeAddress(t))
 	eventually(t, "both are published", func() bool { return of("leads").Leading && of("follows").State == roster.Live })
 	third := launch(t, at(dsn), "lead", name(t), "--candidate", "polls", "--takeover", "poll", "--roster", "who", "--http", freeAddress(t))
@@ -293,15 +289,13 @@ func TestRunPublishesItsCandidateInTheRoster(t *testing.T) {
 	address := strings.TrimSuffix("127.0.0.1:"+page.says(t, "http://127.0.0.1:"), "/")
 	eventually(t, "one that has neither the lock nor a seat is shown", func() bool { return strings.Contains(get(t, address, "/").body, "polls") })
 	for _, r := range []*running{third, page} {
-		r.signal(t, syscall.SIGTERM)
-		r.ends(t, 0)
+		r.stops(t)
 	}
 	names := invoke(t, at(dsn), "__complete", "status", "")
 	if strings.Contains(names.out, name(t)) {
 		t.Errorf("the completion reads another schema: %s", names.out)
 	}
-	follows.signal(t, syscall.SIGTERM)
-	follows.ends(t, 0)
+	follows.stops(t)
 	if got := of("follows").State; got != roster.Left {
 		t.Errorf("the one that has ended is %q", got)
 	}
@@ -326,18 +320,14 @@ func TestRunPublishesItsCandidateInTheRoster(t *testing.T) {
 	if said, _, _ := strings.Cut(refused.errs.String(), "were not made"); strings.Contains(said, "was not written") {
 		t.Errorf("it complains before it makes the tables:\n%s", said)
 	}
-	refused.signal(t, syscall.SIGTERM)
-	refused.ends(t, 0)
+	refused.stops(t)
 }
 
 func TestNamesOfElectionsAreCompletedFromTheRoster(t *testing.T) {
 	t.Parallel()
-	c, database := shared.Get(t), unique("completed")
-	check(t, c.CreateDatabase(t.Context(), database))
-	dsn := c.DSN(pgcluster.ForDatabase(database))
+	dsn := database(t)
 	invoke(t, at(dsn), "__complete", "status", "").want(t, exit.OK, ":4") // no roster, no names, no files
-	leads := launch(t, at(dsn), quick("billing", "--candidate", "web-1", "--roster", "pgelector", "--", "sh", "-c", "echo ready; exec sleep 1000")...)
-	leads.says(t, "ready")
+	lead(t, dsn, "billing", "web-1", "--roster", "pgelector")
 	for _, asked := range [][]string{{"status"}, {"watch"}, {"resign"}, {"evict"}, {"lead"}, {"dashboard"}, {"run"}, {"run", "--election"}} {
 		eventually(t, strings.Join(asked, " "), func() bool {
 			return strings.HasPrefix(invoke(t, at(dsn), append(append([]string{"__complete"}, asked...), "")...).out, "billing\n:4")

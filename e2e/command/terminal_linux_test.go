@@ -83,14 +83,6 @@ func TestTheCommandHasTheTerminalWhileItRuns(t *testing.T) {
 	said.shows(t, "the shell has control")
 }
 
-func TestCtrlCEndsARunThatWouldRestart(t *testing.T) {
-	t.Parallel()
-	terminal, said := atTerminal(t, again(name(t), "--", "sh", "-c", foreground+"exec sleep 1000")...)
-	said.shows(t, "ready")
-	typeIn(t, terminal, "\x03")
-	said.shows(t, "status 130")
-}
-
 // A guard that is killed does not give the terminal back.
 func TestTheTerminalIsGivenBackWhenTheGuardIsKilled(t *testing.T) {
 	t.Parallel()

@@ -3,25 +3,19 @@
 package command_test
 
 import (
-	"database/sql"
-	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/pgelector/pgelector/e2e/impostors"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
-	"github.com/pgelector/pgelector/roster"
 )
 
 // asking are the subcommands that query a server, except run.
@@ -57,18 +51,13 @@ func TestRestartRetriesUntilTheStandbyIsPromoted(t *testing.T) {
 	eventually(t, "it is refused", func() bool { return strings.Contains(r.errs.String(), "exit status 69") })
 	check(t, standby.Promote(t.Context()))
 	r.says(t, "ready")
-	r.signal(t, syscall.SIGTERM)
-	r.ends(t, exit.OK)
+	r.stops(t)
 }
 
 func TestCommandsThatLeadRefuseAStatementPooler(t *testing.T) {
 	t.Parallel()
 	c := own(t)
-	bouncer, err := c.Bouncer(t.Context(), pgcluster.Statement)
-	if errors.Is(err, pgcluster.ErrNoBouncer) {
-		t.Skip(err)
-	}
-	check(t, err)
+	bouncer := bounced(t, c, pgcluster.Statement)
 	env := at(bouncer.DSN())
 	for _, driver := range []string{"pgx", "pq"} {
 		t.Run(driver, func(t *testing.T) {
@@ -91,18 +80,6 @@ func TestCommandsThatLeadRefuseAStatementPooler(t *testing.T) {
 			invoke(t, env, "evict", "--driver", driver, driver, "--yes").want(t, exit.OK, "Evicted")
 		})
 	}
-}
-
-func TestASessionPoolerIsAccepted(t *testing.T) {
-	t.Parallel()
-	c := own(t)
-	bouncer, err := c.Bouncer(t.Context(), pgcluster.Session, pgcluster.WithPoolSize(20))
-	if errors.Is(err, pgcluster.ErrNoBouncer) {
-		t.Skip(err)
-	}
-	check(t, err)
-	invoke(t, at(bouncer.DSN()), "doctor").want(t, exit.OK, "session mode", "real: a trial election", "Elections run safely here")
-	invoke(t, at(bouncer.DSN()), quick("x", "--", "echo", "ran")...).want(t, exit.OK, "ran")
 }
 
 const password = "correct-horse-battery"
@@ -224,8 +201,7 @@ func TestAPasswordThatChangesInItsFileIsFound(t *testing.T) {
 	for election, r := range all {
 		terminate(t, c.DSN(), election)
 		r.says(t, "ran")
-		r.signal(t, syscall.SIGTERM)
-		r.ends(t, exit.OK)
+		r.stops(t)
 	}
 }
 
@@ -267,8 +243,7 @@ func TestPsShowsNoPassword(t *testing.T) {
 				t.Errorf("ps shows %q", shown)
 			}
 		}
-		r.signal(t, 15)
-		r.ends(t, exit.OK)
+		r.stops(t)
 		if strings.Contains(r.errs.String(), password) {
 			t.Error("the logs show the password")
 		}
@@ -298,8 +273,7 @@ func TestWithoutProcRunFailsBeforeItIsElected(t *testing.T) {
 	}
 	leading := launchCommand(t, started("lead", name(t), "--http", freeAddress(t))) // it runs no command
 	leading.logs(t, "elected")
-	leading.signal(t, syscall.SIGTERM)
-	leading.ends(t, exit.OK)
+	leading.stops(t)
 }
 
 func TestRunAndWatchSurviveAnOutageOfTheDatabase(t *testing.T) {
@@ -329,123 +303,29 @@ func TestRunAndWatchSurviveAnOutageOfTheDatabase(t *testing.T) {
 	}
 	for !strings.Contains(watch.says(t, ""), " leads (backend") {
 	}
-	leading.signal(t, 15)
-	leading.ends(t, exit.OK)
-	watch.signal(t, 15)
-	watch.ends(t, exit.OK)
+	leading.stops(t)
+	watch.stops(t)
 }
 
-// subcommands are the subcommands that query the server.
-var subcommands = map[string]func(t *testing.T, env []string, driver string){
-	"run": func(t *testing.T, env []string, driver string) {
-		for _, how := range [][]string{nil, {"--takeover", "wait"}, {"--if-free"}} {
-			r := launch(t, env, quick("orders", append(append(how, "--driver", driver), sh("echo ready; sleep 0.5")...)...)...)
-			r.says(t, "ready")
-			r.ends(t, exit.OK)
-		}
-	},
-	"lead": func(t *testing.T, env []string, driver string) {
-		address := freeAddress(t)
-		l := launch(t, env, "lead", "alone", "--http", address, "--driver", driver)
-		l.logs(t, "HTTP endpoints")
-		ready(t, address, http.StatusOK)
-		l.signal(t, 15)
-		l.ends(t, exit.OK)
-	},
-	"status": func(t *testing.T, env []string, driver string) {
-		invoke(t, env, "status", "--driver", driver).want(t, exit.OK, "leads")
-		invoke(t, env, "status", "--driver", driver, "--json", "billing").want(t, exit.OK, "session_at")
-		invoke(t, env, "status", "--driver", driver, "--roster", "pgelector").want(t, exit.OK, "billing")
-	},
-	"watch": func(t *testing.T, env []string, driver string) {
-		w := launch(t, env, "watch", "billing", "--interval", "20ms", "--driver", driver)
-		for !strings.Contains(w.says(t, ""), "leads") {
-		}
-		w.signal(t, 2)
-		w.ends(t, 130)
-	},
-	"doctor": func(t *testing.T, env []string, driver string) {
-		r := invoke(t, env, "doctor", "--driver", driver)
-		r.want(t, exit.OK, "Recommended lease")
-		if !strings.HasPrefix(r.out, "Elections run safely here. ") {
-			t.Errorf("the verdict is not first:\n%s", r.out)
-		}
-	},
-	"evict": func(t *testing.T, env []string, driver string) {
-		invoke(t, env, "evict", "billing", "--yes", "--driver", driver).want(t, exit.OK, "Evicted")
-	},
-	"resign": func(t *testing.T, env []string, driver string) {
-		invoke(t, env, "resign", "billing", "--driver", driver).want(t, exit.OK, "leads")
-	},
-	"dashboard": func(t *testing.T, env []string, driver string) {
-		d := launch(t, env, "dashboard", "billing", "--listen", "127.0.0.1:0", "--driver", driver, "--roster", "pgelector", "--group", "group", "--shards", "2")
-		address := strings.TrimSuffix("127.0.0.1:"+d.says(t, "http://127.0.0.1:"), "/")
-		if page := get(t, address, "/"); page.status != http.StatusOK || strings.Contains(page.body, "could not be read") {
-			t.Errorf("got %+v", page)
-		}
-		d.signal(t, 15)
-		d.ends(t, exit.OK)
-	},
-	"key": func(t *testing.T, env []string, _ string) {
-		_, sql, _ := strings.Cut(invoke(t, env, "key", "orders").out, "\n")
-		_, dsn, _ := strings.Cut(env[0], "=")
-		var key int64
-		if err := connection(t, dsn).QueryRow(t.Context(), sql).Scan(&key); err != nil || key != keyOf("orders") {
-			t.Errorf("got %d, %v", key, err)
-		}
-	},
-}
-
-// local are the subcommands that need no server.
-var local = []string{"completion", "help", "version"}
-
-func TestNoSubcommandCallsAnImpostor(t *testing.T) {
+// What the other subcommands send is of packages db and roster: see TestImpostorsInTheSearchPathAreNotCalled.
+func TestDoctorAndKeyCallNoImpostor(t *testing.T) {
 	t.Parallel()
 	c := own(t)
 	statements, err := impostors.Statements("../..")
 	check(t, err)
 	check(t, c.CreateDatabase(t.Context(), "beset"))
-	admin := connection(t, c.DSN(pgcluster.ForDatabase("beset")))
-	_, err = impostors.Plant(t.Context(), admin, statements)
+	_, err = impostors.Plant(t.Context(), connection(t, c.DSN(pgcluster.ForDatabase("beset"))), statements)
 	check(t, err)
-	pool, err := sql.Open("pgx", c.DSN(pgcluster.ForDatabase("beset")))
-	check(t, err)
-	defer pool.Close()
-	published, err := roster.New(pool)
-	check(t, err)
-	check(t, published.Migrate(t.Context()))
-	seen := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?m)^  ([a-z]+) +[A-Z]`).FindAllStringSubmatch(invoke(t, nil, "--help").out, -1) {
-		seen[m[1]] = true
-	}
-	for _, name := range local {
-		delete(seen, name)
-	}
-	for name := range maps.Keys(subcommands) {
-		if !seen[name] {
-			t.Errorf("there is no subcommand %s", name)
-		}
-		delete(seen, name)
-	}
-	if len(seen) > 0 {
-		t.Errorf("not tested: %v", seen)
-	}
 	for role, path := range map[string]string{"open": `"$user", public`, "beset": "public, pg_catalog"} {
 		check(t, c.Exec(t.Context(), "CREATE ROLE "+role+" LOGIN; ALTER ROLE "+role+" SET search_path = "+path))
-		_, err := admin.Exec(t.Context(), "GRANT USAGE ON SCHEMA pgelector TO "+role+"; GRANT ALL ON ALL TABLES IN SCHEMA pgelector TO "+role)
-		check(t, err)
-		env := at(c.DSN(pgcluster.ForDatabase("beset"), pgcluster.ForRole(role)))
+		dsn := c.DSN(pgcluster.ForDatabase("beset"), pgcluster.ForRole(role))
 		for _, driver := range []string{"pgx", "pq"} {
-			leading := launch(t, env, again("billing", append([]string{"--driver", driver, "--roster", "pgelector"}, sh("echo ready; exec sleep 1000")...)...)...)
-			leading.says(t, "ready")
-			for name, try := range subcommands {
-				try(t, env, driver)
-				if name == "evict" || name == "resign" {
-					leading.says(t, "ready") // again
-				}
-			}
-			leading.signal(t, 15)
-			leading.ends(t, exit.OK)
+			invoke(t, at(dsn), "doctor", "--driver", driver).want(t, exit.OK, "Elections run safely here. ", "Recommended lease")
+		}
+		_, sql, _ := strings.Cut(invoke(t, nil, "key", "orders").out, "\n")
+		var key int64
+		if err := connection(t, dsn).QueryRow(t.Context(), sql).Scan(&key); err != nil || key != keyOf("orders") {
+			t.Errorf("got %d, %v", key, err)
 		}
 	}
 	log, err := c.ServerLog()
@@ -455,47 +335,10 @@ func TestNoSubcommandCallsAnImpostor(t *testing.T) {
 	}
 }
 
-// A superuser runs doctor on a database in which other roles may create objects.
-func TestDoctorDoesNotLetAnotherRoleBecomeSuperuser(t *testing.T) {
-	t.Parallel()
-	c := own(t)
-	check(t, c.CreateRole(t.Context(), "stranger", nil))
-	admin := connection(t, c.DSN())
-	_, err := admin.Exec(t.Context(), "GRANT CREATE ON SCHEMA public TO PUBLIC") // as it is before PostgreSQL 15
-	check(t, err)
-	_, err = connection(t, c.DSN(pgcluster.ForRole("stranger"))).Exec(t.Context(), `
-		CREATE FUNCTION public.seize(numeric, integer) RETURNS numeric LANGUAGE plpgsql AS $$
-		BEGIN
-			IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN ALTER ROLE stranger SUPERUSER; END IF;
-			RETURN $1;
-		END $$;
-		CREATE OPERATOR public.* (FUNCTION = public.seize, LEFTARG = numeric, RIGHTARG = integer)`)
-	check(t, err)
-	const crowned = "SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = 'stranger'"
-	var super bool
-	for _, driver := range []string{"pgx", "pq"} {
-		invoke(t, at(c.DSN()), "doctor", "--driver", driver).want(t, exit.OK, "Recommended lease")
-		check(t, admin.QueryRow(t.Context(), crowned).Scan(&super))
-		if super {
-			t.Error("the stranger is a superuser")
-		}
-	}
-	_, err = admin.Exec(t.Context(), "SELECT 1.5 * 2") // an unqualified operator
-	check(t, err)
-	check(t, admin.QueryRow(t.Context(), crowned).Scan(&super))
-	if !super {
-		t.Error("the trap does not work")
-	}
-}
-
 func TestTheCommandsWorkThroughATransactionPooler(t *testing.T) {
 	t.Parallel()
 	c := own(t)
-	bouncer, err := c.Bouncer(t.Context(), pgcluster.Transaction, pgcluster.WithPoolSize(20))
-	if errors.Is(err, pgcluster.ErrNoBouncer) {
-		t.Skip(err)
-	}
-	check(t, err)
+	bouncer := bounced(t, c, pgcluster.Transaction, pgcluster.WithPoolSize(20))
 	t.Cleanup(func() {
 		if t.Failed() {
 			said, err := bouncer.Log()

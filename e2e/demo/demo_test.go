@@ -5,8 +5,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -14,58 +12,34 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
-	"github.com/pgelector/pgelector/e2e/history"
 	"go.uber.org/goleak"
+
+	"github.com/pgelector/pgelector/e2e/history"
+	"github.com/pgelector/pgelector/e2e/must"
+	"github.com/pgelector/pgelector/e2e/sandbox"
 )
 
-// The test binary also runs as the other processes of a demo.
+var check = must.Check
+
+// The test binary is the demo, too, and its candidates.
+const asDemo = "PGELECTOR_DEMO"
+
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 {
-		part := map[string]func() error{
-			candidateCommand: func() error { return runCandidate(os.Args[2], os.Stdin, os.Stdout) },
-			guardCommand:     func() error { return runGuard(os.Stdin) },
-			"demo-sleeper":   func() error { time.Sleep(time.Minute); return nil },
-		}[os.Args[1]]
-		if part != nil {
-			if err := part(); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				os.Exit(1)
-			}
-			os.Exit(0)
-		}
+	if os.Getenv(asDemo) != "" {
+		main()
+		os.Exit(0)
 	}
 	// A demo needs little processor time.
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		if compiledIn != "" {
-			_ = os.RemoveAll(compiledIn)
-		}
-		os.Exit(code)
-	}))
-}
-
-func again(args ...string) *exec.Cmd { return exec.Command(os.Args[0], args...) }
-
-func TestTheDemoSucceedsAndLeavesNoGoroutine(t *testing.T) {
-	t.Parallel() // TestMain counts goroutines after all tests
-	var out bytes.Buffer
-	if err := playDemo(t.Context(), config{Lease: defaultLease, Plain: true, Out: &out, Command: again}); err != nil {
-		t.Fatalf("%v\n%s", err, &out)
-	}
-	for line := range strings.Lines(out.String()) {
-		if w := lipgloss.Width(line); w > columns {
-			t.Errorf("a line has %d columns, so that a terminal of %d cuts a word: %s", w, columns, line)
-		}
-	}
+	goleak.VerifyTestMain(m)
 }
 
 func TestALongLineOfTheLiveViewIsBrokenBetweenWords(t *testing.T) {
@@ -79,49 +53,6 @@ func TestALongLineOfTheLiveViewIsBrokenBetweenWords(t *testing.T) {
 	if w, h := lipgloss.Width(m.picture()), lipgloss.Height(m.picture()); w > columns || h > 24 {
 		t.Errorf("it is %d×%d:\n%s", w, h, m.picture())
 	}
-}
-
-func TestACandidateThatEndsUnexpectedlyFailsTheDemo(t *testing.T) {
-	var out bytes.Buffer
-	broken := func(args ...string) *exec.Cmd {
-		if args[0] == candidateCommand {
-			args[1] = `{"name":"A","driver":"pgx","lease":1}` // New refuses that lease
-		}
-		return again(args...)
-	}
-	err := playDemo(t.Context(), config{Lease: defaultLease, Plain: true, Out: &out, Command: broken})
-	if err == nil || !strings.Contains(err.Error(), "candidate A ended unexpectedly") || !strings.Contains(err.Error(), "WithLease") {
-		t.Errorf("got %v\n%s", err, &out)
-	}
-}
-
-func TestCancellingTheContextInterruptsTheDemo(t *testing.T) {
-	ctx, cancel := contextUntil(t, "Scene 1")
-	err := playDemo(ctx, config{Lease: defaultLease, Plain: true, Out: cancel, Command: again})
-	if !errors.Is(err, errInterrupted) || err.Error() != errInterrupted.Error() {
-		t.Errorf("got %v, want errInterrupted alone", err)
-	}
-}
-
-func TestTheGuardKillsGuardedProcessesOnly(t *testing.T) {
-	guarded, released := again("demo-sleeper"), again("demo-sleeper")
-	for _, cmd := range []*exec.Cmd{guarded, released} {
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	orders := fmt.Sprintf("+%d\n+%d\n-%d\n+1", guarded.Process.Pid, released.Process.Pid, released.Process.Pid)
-	orders = strings.TrimSuffix(orders, "+1") // as if the demo died while it wrote a line
-	if err := runGuard(strings.NewReader(orders)); err != nil {
-		t.Fatal(err)
-	}
-	if err := guarded.Wait(); err == nil || err.Error() != "signal: killed" {
-		t.Errorf("the guarded process ended by %v, want by SIGKILL", err)
-	}
-	if err := released.Process.Kill(); err != nil {
-		t.Errorf("the released process lives no more: %v", err)
-	}
-	_ = released.Wait()
 }
 
 func TestSettledWaitsUntilAllCandidatesFollow(t *testing.T) {
@@ -182,7 +113,7 @@ func picture() model {
 	} {
 		log.Add(e)
 	}
-	m := model{lease: 30 * time.Second, log: log, board: new(board), began: began, width: 80}
+	m := model{log: log, board: new(board), began: began, width: 80}
 	for _, msg := range []tea.Msg{beginsMsg(1), endsMsg(outcome{number: 1, new: "A", token: 281474976711380, vacant: time.Second}),
 		beginsMsg(2), saysMsg("one"), saysMsg("two"), saysMsg("three"), saysMsg("four"), saysMsg("five"), saysMsg("six")} {
 		next, _ := m.Update(msg)
@@ -253,82 +184,58 @@ Proof, from what the processes recorded:
 	}
 }
 
-// untilWriter cancels a context when a text is written.
-type untilWriter struct {
-	text   []byte
-	cancel context.CancelFunc
-}
-
-func (w untilWriter) Write(p []byte) (int, error) {
-	if bytes.Contains(p, w.text) {
-		w.cancel()
-	}
-	return len(p), nil
-}
-
-func contextUntil(t *testing.T, text string) (context.Context, untilWriter) {
-	ctx, cancel := context.WithCancel(t.Context())
-	t.Cleanup(cancel)
-	return ctx, untilWriter{[]byte(text), cancel}
-}
-
 // show is a running demo with its own directory for temporary files.
 type show struct {
 	cmd   *exec.Cmd
-	home  string // holds the program and the temporary files
+	home  string // its working directory, and its candidates'
 	lines *bufio.Scanner
 	said  strings.Builder
 	err   bytes.Buffer
 }
 
-func start(t *testing.T, args ...string) *show {
+func start(t *testing.T) *show {
 	t.Helper()
-	program := build(t)
-	s := &show{home: filepath.Dir(program)}
-	tmp := filepath.Join(s.home, "tmp")
+	program, err := os.Executable()
+	check(t, err)
+	s := &show{home: t.TempDir(), cmd: exec.Command(program, "--plain")}
 	// The server may run as another user.
 	for dir := s.home; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			break // another user's
 		}
 	}
-	if err := os.Mkdir(tmp, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	s.cmd = exec.Command(program, append([]string{"--plain"}, args...)...)
-	s.cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
+	s.cmd.Dir = s.home
+	s.cmd.Env = append(os.Environ(), asDemo+"=1", "TMPDIR="+s.home, "GORACE=atexit_sleep_ms=0")
 	s.cmd.Stderr = &s.err
 	out, err := s.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	check(t, s.cmd.Start())
 	t.Cleanup(func() { _ = s.cmd.Process.Kill() }) // does nothing to one that has ended
 	s.lines = bufio.NewScanner(out)
 	return s
 }
 
-// until reads lines up to one that contains text; with "" it reads to the end.
-func (s *show) until(t *testing.T, text string) {
+// until reads lines up to one that contains text, which it returns; with "" it reads to the end.
+func (s *show) until(t *testing.T, text string) (line string) {
 	t.Helper()
 	for s.lines.Scan() {
 		s.said.WriteString(s.lines.Text() + "\n")
 		if text != "" && strings.Contains(s.lines.Text(), text) {
-			return
+			return s.lines.Text()
 		}
 	}
 	if text != "" {
 		t.Fatalf("never printed %q, but\n%s%s", text, &s.said, &s.err)
 	}
+	return ""
 }
 
-// leavesNothing waits: after a kill the reaper and the guard run in the background.
+// leavesNothing waits: after a kill the reapers run in the background.
 func (s *show) leavesNothing(t *testing.T, within time.Duration) {
 	t.Helper()
 	for deadline := time.Now().Add(within); ; time.Sleep(20 * time.Millisecond) {
-		left := leftovers(t, s.home)
+		left, err := sandbox.Leftovers(s.home)
+		check(t, err)
 		if len(left) == 0 {
 			return
 		}
@@ -336,34 +243,6 @@ func (s *show) leavesNothing(t *testing.T, within time.Duration) {
 			t.Fatalf("left: %q", left)
 		}
 	}
-}
-
-// leftovers returns the temporary files, and the processes whose arguments contain home.
-func leftovers(t *testing.T, home string) []string {
-	t.Helper()
-	left, err := filepath.Glob(filepath.Join(home, "tmp", "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	tables, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, file := range tables {
-		if args, _ := os.ReadFile(file); bytes.Contains(args, []byte(home)) {
-			left = append(left, string(bytes.ReplaceAll(args, []byte{0}, []byte{' '})))
-		}
-	}
-	if len(tables) > 0 {
-		return left
-	}
-	table, err := exec.Command("ps", "-A", "-o", "args=").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(table)) {
-		if strings.Contains(line, home) {
-			left = append(left, line)
-		}
-	}
-	return left
 }
 
 func TestTheDemoSucceedsAndLeavesNothing(t *testing.T) {
@@ -378,6 +257,11 @@ func TestTheDemoSucceedsAndLeavesNothing(t *testing.T) {
 	said := s.said.String()
 	if strings.Contains(said, "\x1b") {
 		t.Error("plain lines hold escape sequences")
+	}
+	for line := range strings.Lines(said) {
+		if w := lipgloss.Width(line); w > columns {
+			t.Errorf("a line has %d columns, so that a terminal of %d cuts a word: %s", w, columns, line)
+		}
 	}
 	if !strings.Contains(said, "lease 3s, heartbeat 200ms, retry 300ms") {
 		t.Error("the settings are not shown")
@@ -419,12 +303,10 @@ func TestAnInterruptedDemoLeavesNothing(t *testing.T) {
 			t.Parallel()
 			s := start(t)
 			s.until(t, test.when)
-			if err := s.cmd.Process.Signal(os.Interrupt); err != nil {
-				t.Fatal(err)
-			}
+			check(t, s.cmd.Process.Signal(os.Interrupt))
 			s.until(t, "")
 			_ = s.cmd.Wait()
-			if code := s.cmd.ProcessState.ExitCode(); code != 130 {
+			if code := s.cmd.ProcessState.ExitCode(); code != 130 || s.err.String() != "demo: "+errInterrupted.Error()+"\n" {
 				t.Errorf("exit code %d, want 130\n%s%s", code, &s.said, &s.err)
 			}
 			s.leavesNothing(t, 0)
@@ -436,49 +318,21 @@ func TestAKilledDemoLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.until(t, "by SIGSTOP")
-	if err := s.cmd.Process.Signal(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	check(t, s.cmd.Process.Signal(syscall.SIGKILL))
 	_ = s.cmd.Wait()
 	s.leavesNothing(t, 20*time.Second)
 }
 
-func TestAnInvalidLeaseIsRefused(t *testing.T) {
+func TestACandidateThatEndsUnexpectedlyFailsTheDemo(t *testing.T) {
 	t.Parallel()
-	s := start(t, "--lease", "10ms")
+	s := start(t)
+	var pid int
+	_, err := fmt.Sscanf(s.until(t, "Candidate A"), "Candidate A: process %d", &pid)
+	check(t, err)
+	check(t, syscall.Kill(pid, syscall.SIGQUIT))
 	s.until(t, "")
-	if err := s.cmd.Wait(); err == nil || !strings.Contains(s.err.String(), "WithLease(10ms)") {
+	if err := s.cmd.Wait(); err == nil || !strings.Contains(s.err.String(), "candidate A ended unexpectedly (exit status 2): SIGQUIT") {
 		t.Errorf("error %v, said %q", err, &s.err)
 	}
 	s.leavesNothing(t, 0)
 }
-
-// build links the program into a temporary directory, so that leftovers finds its
-// processes by that directory. The program is compiled once. (A copy could fail to run: a
-// process forked meanwhile may still have it open for writing.)
-func build(t *testing.T) (program string) {
-	t.Helper()
-	compiled, err := compile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	program = filepath.Join(t.TempDir(), "demo")
-	if err := os.Link(compiled, program); err != nil {
-		t.Fatal(err)
-	}
-	return program
-}
-
-// TestMain removes what was compiled.
-var compile = sync.OnceValues(func() (program string, err error) {
-	if compiledIn, err = os.MkdirTemp("", "demo-"); err != nil {
-		return "", err
-	}
-	program = filepath.Join(compiledIn, "demo")
-	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build: %w\n%s", err, out)
-	}
-	return program, nil
-})
-
-var compiledIn string

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -31,14 +32,14 @@ type liveView struct {
 }
 
 // newLive draws until it is closed. It calls stop if it is interrupted or fails.
-func newLive(cfg config, log *history.Log, stop context.CancelCauseFunc) *liveView {
-	m := model{lease: cfg.Lease, log: log, board: new(board), began: history.Now(), width: 80, stop: stop}
+func newLive(log *history.Log, stop context.CancelCauseFunc) *liveView {
+	m := model{log: log, board: new(board), began: history.Now(), width: 80, stop: stop}
 	var in io.Reader // for Ctrl-C, which is a key and not a signal while bubbletea owns the terminal
 	if isatty.IsTerminal(os.Stdin.Fd()) {
 		in = os.Stdin
 	}
 	v := &liveView{
-		program: tea.NewProgram(m, tea.WithInput(in), tea.WithOutput(cfg.Out), tea.WithoutSignalHandler(), tea.WithFPS(2*frames)),
+		program: tea.NewProgram(m, tea.WithInput(in), tea.WithoutSignalHandler(), tea.WithFPS(2*frames)),
 		done:    make(chan struct{}),
 	}
 	go func() {
@@ -70,7 +71,6 @@ func (v *liveView) close() {
 
 // model is the state of the live view.
 type model struct {
-	lease time.Duration
 	log   *history.Log
 	board *board
 	began history.Time
@@ -170,7 +170,7 @@ func (m model) sceneLine(number int) string {
 	case number <= len(m.outcomes):
 		o := m.outcomes[number-1]
 		return fmt.Sprintf(" %s %s %s → %s   %s without a leader", good.Render("✓"), title,
-			colourOf(o.old).Render(cell(o, 1)), colourOf(o.new).Render(o.new), seconds(o.vacant))
+			colourOf(o.old).Render(cmp.Or(o.old, "–")), colourOf(o.new).Render(o.new), seconds(o.vacant))
 	case number == m.number:
 		return " " + bold.Render("▸ "+title)
 	}
@@ -186,12 +186,12 @@ const (
 func (m model) panels(now history.Time) string {
 	var all []string
 	for _, s := range m.board.seats {
-		all = append(all, m.panel(s, now))
+		all = append(all, s.panel(now))
 	}
 	return lipgloss.JoinHorizontal(lipgloss.Top, all...)
 }
 
-func (m model) panel(s *seat, now history.Time) string {
+func (s *seat) panel(now history.Time) string {
 	colour := colourOf(s.name)
 	border, edge := lipgloss.RoundedBorder(), faint
 	switch {
@@ -207,7 +207,7 @@ func (m model) panel(s *seat, now history.Time) string {
 		spread(colour.Render(s.name)+" "+s.driver, faint.Render(fmt.Sprintf("pid %d", s.pid))),
 		s.state(),
 		s.tokenLine(),
-		m.leaseLine(s, now),
+		s.leaseLine(now),
 	}
 	return lipgloss.NewStyle().Border(border).BorderForeground(edge.GetForeground()).Padding(0, 1).Width(panelWidth + 2).
 		Render(strings.Join(lines, "\n"))
@@ -244,12 +244,12 @@ func (s *seat) tokenLine() string {
 }
 
 // leaseLine draws how long the leader may believe without a heartbeat.
-func (m model) leaseLine(s *seat, now history.Time) string {
+func (s *seat) leaseLine(now history.Time) string {
 	if !s.leading {
 		return faint.Render("lease –")
 	}
 	left := max(s.deadline.Sub(now), 0)
-	full := min(int(float64(barWidth)*left.Seconds()/validity(m.lease).Seconds()+0.5), barWidth)
+	full := min(int(float64(barWidth)*left.Seconds()/validity.Seconds()+0.5), barWidth)
 	style := good
 	if full <= barWidth/2 {
 		style = bad

@@ -9,11 +9,10 @@
 //	demo ──stdin: commands──▶ candidate A (pgx)      ──▶ PostgreSQL (e2e/pgcluster)
 //	  │  ◀─stdout: events────  candidate B (lib/pq)
 //	  │                        candidate C (pgx)
-//	  └──stdin: pids────────▶ guard
 //
 // Each candidate is a separate process: the same program with other arguments. It exits
 // when its standard input closes, which also happens when the demo is killed. A frozen
-// candidate cannot exit; the guard process kills it when the demo has ended.
+// candidate cannot exit: it is listed in a sandbox (package sandbox), whose reaper then ends it.
 //
 // # Reading order
 //
@@ -26,9 +25,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"syscall"
 	"time"
@@ -53,98 +50,54 @@ func main() {
 	os.Exit(1)
 }
 
-// command runs the demo, or one of its other processes.
+// command runs the demo, or a candidate.
 func command(args []string) error {
-	switch {
-	case len(args) == 2 && args[0] == candidateCommand:
+	if len(args) == 2 && args[0] == candidateCommand {
 		return runCandidate(args[1], os.Stdin, os.Stdout)
-	case len(args) == 1 && args[0] == guardCommand:
-		return runGuard(os.Stdin)
 	}
-	cfg := config{Out: os.Stdout}
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
-	flags.BoolVar(&cfg.Plain, "plain", false, "print plain lines, as when the output is no terminal or NO_COLOR or CI is set")
-	flags.DurationVar(&cfg.Lease, "lease", defaultLease, "the lease of the election")
+	plain := flags.Bool("plain", false, "print plain lines, as when the output is no terminal or NO_COLOR or CI is set")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
-	program, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("find this program, to run it again for the candidates: %w", err)
-	}
-	cfg.Command = func(args ...string) *exec.Cmd { return exec.Command(program, args...) }
-	cfg.Plain = cfg.Plain || !wantsLive()
 	// A signal during the clean-up does not interrupt it.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	return playDemo(ctx, cfg)
+	return playDemo(ctx, *plain || !wantsLive())
 }
-
-// defaultLease is short, to keep the scene of the frozen leader short, and long enough for
-// a busy machine.
-const defaultLease = 3 * time.Second
 
 const (
-	retry      = 300 * time.Millisecond
-	sampling   = 10 * time.Millisecond // between two calls of IsLeader
-	workStep   = 20 * time.Millisecond // between two steps of a leader's work
-	election   = "demo"
-	heartbeats = 15 // per lease
-	drainShare = 5  // the elector's default; the proof relies on it
-	marginOf   = 10 // the elector's margin is this share of the lease
+	election = "demo"
+	// lease is short, to keep the scene of the frozen leader short, and long enough for a busy machine.
+	lease     = 3 * time.Second
+	heartbeat = lease / 15
+	retry     = 300 * time.Millisecond
+	drain     = lease / 5        // the elector's default; the proof relies on it
+	grace     = lease - lease/10 // how long a leader may work after its last heartbeat: the lease without the elector's margin
+	validity  = grace - drain    // how long a leader believes after it sent a heartbeat
+
+	sampling      = 10 * time.Millisecond // between two calls of IsLeader
+	workStep      = 20 * time.Millisecond // between two steps of a leader's work
+	sceneDeadline = 40 * time.Second      // a scene that takes longer has failed
 )
 
-func heartbeat(lease time.Duration) time.Duration { return lease / heartbeats }
-func drain(lease time.Duration) time.Duration     { return lease / drainShare }
-
-// validity is how long a leader believes after it sent a heartbeat.
-func validity(lease time.Duration) time.Duration { return grace(lease) - drain(lease) }
-
-// grace is how long a leader may work after its last heartbeat: the lease without its margin.
-func grace(lease time.Duration) time.Duration { return lease - lease/marginOf }
-
-// sceneDeadline is generous: a scene that takes longer has failed.
-func sceneDeadline(lease time.Duration) time.Duration { return 30*time.Second + 3*lease }
-
-// options returns the options of every candidate.
-func options(lease time.Duration) []elector.Option {
-	return []elector.Option{
-		elector.WithLease(lease),
-		elector.WithHeartbeatInterval(heartbeat(lease)),
-		elector.WithDrain(drain(lease)),
-		elector.WithRetryInterval(retry),
-		elector.WithBackoff(retry/2, retry),
-	}
-}
-
-func describe(lease time.Duration) string {
-	return fmt.Sprintf("lease %v, heartbeat %v, retry %v, drain %v", lease, heartbeat(lease), retry, drain(lease))
-}
-
-// config configures the demo.
-type config struct {
-	Lease time.Duration
-	Plain bool // plain lines, also on a terminal
-	Out   io.Writer
-
-	// Command returns a command that runs this program with other arguments, as a
-	// candidate or as the guard.
-	Command func(args ...string) *exec.Cmd
-}
+// options are those of every candidate.
+var options = []elector.Option{elector.WithLease(lease), elector.WithHeartbeatInterval(heartbeat), elector.WithDrain(drain),
+	elector.WithRetryInterval(retry), elector.WithBackoff(retry/2, retry)}
 
 // errInterrupted is returned after the context ended or Ctrl-C was pressed.
 var errInterrupted = errors.New("interrupted; nothing was left behind")
 
 // playDemo runs the demo. However it ends, no process and no directory is left behind. It
 // returns an error if a scene or a proof failed.
-func playDemo(ctx context.Context, cfg config) error {
+func playDemo(ctx context.Context, plain bool) error {
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var left error // error of the clean-up
-	err := run(inner, cancel, cfg, &left)
+	err := run(inner, cancel, plain, &left)
 	cause := context.Cause(inner)
 	switch {
 	case ctx.Err() != nil || errors.Is(cause, errInterrupted):
@@ -155,14 +108,15 @@ func playDemo(ctx context.Context, cfg config) error {
 	return errors.Join(err, left)
 }
 
-func run(ctx context.Context, cancel context.CancelCauseFunc, cfg config, left *error) error {
-	fmt.Fprintf(cfg.Out, "demo: one election, three processes, %d scenes\nEach candidate: %s\n", len(scenes), describe(cfg.Lease))
-	cluster, err := startCluster(ctx, cfg.Out)
+func run(ctx context.Context, cancel context.CancelCauseFunc, plain bool, left *error) error {
+	fmt.Printf("demo: one election, three processes, %d scenes\nEach candidate: lease %v, heartbeat %v, retry %v, drain %v\n",
+		len(scenes), lease, heartbeat, retry, drain)
+	cluster, err := startCluster(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { *left = errors.Join(*left, cluster.Stop()) }()
-	s, err := newStage(cfg, cluster, cancel)
+	s, err := newStage(cluster, cancel)
 	if err != nil {
 		return err
 	}
@@ -172,23 +126,23 @@ func run(ctx context.Context, cancel context.CancelCauseFunc, cfg config, left *
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(cfg.Out, "Candidate %s: process %d, driver %s\n", c.Name, c.pid(), d)
+		fmt.Printf("Candidate %s: process %d, driver %s\n", c.Name, c.pid(), d)
 	}
-	outcomes, err := s.show(ctx, cfg)
+	outcomes, err := s.show(ctx, plain)
 	if err != nil {
 		return err
 	}
-	proofs := history.Verify(s.log.Since(0), grace(s.lease))
-	report{out: cfg.Out, coloured: !cfg.Plain}.print(outcomes, proofs)
+	proofs := history.Verify(s.log.Since(0), grace)
+	report{out: os.Stdout, coloured: !plain}.print(outcomes, proofs)
 	return history.FailedProofs(proofs)
 }
 
 // show plays all scenes with a view, and closes the view.
-func (s *stage) show(ctx context.Context, cfg config) ([]outcome, error) {
-	if cfg.Plain {
-		s.view = newPlain(cfg.Out)
+func (s *stage) show(ctx context.Context, plain bool) ([]outcome, error) {
+	if plain {
+		s.view = newPlain(os.Stdout)
 	} else {
-		s.view = newLive(cfg, s.log, s.fail)
+		s.view = newLive(s.log, s.fail)
 	}
 	defer s.view.close()
 	outcomes, err := s.perform(ctx)
@@ -201,33 +155,22 @@ func (s *stage) show(ctx context.Context, cfg config) ([]outcome, error) {
 // slowStart is how long a start may take before the demo explains it.
 const slowStart = 3 * time.Second
 
-func startCluster(ctx context.Context, out io.Writer) (*pgcluster.Cluster, error) {
-	type started struct {
-		cluster *pgcluster.Cluster
-		err     error
-	}
+func startCluster(ctx context.Context) (*pgcluster.Cluster, error) {
 	begin := time.Now()
-	done := make(chan started, 1)
-	go func() {
-		c, err := pgcluster.Start(ctx)
-		done <- started{c, err}
-	}()
-	var s started
-	select {
-	case s = <-done:
-	case <-time.After(slowStart):
-		fmt.Fprintln(out, paragraph("Still starting PostgreSQL. If it is not installed, it is downloaded now, once, into the user's cache …", 0))
-		s = <-done
-	}
-	if s.err != nil {
-		return nil, s.err
-	}
-	version, err := serverVersion(ctx, s.cluster)
+	slow := time.AfterFunc(slowStart, func() {
+		fmt.Println(paragraph("Still starting PostgreSQL. If it is not installed, it is downloaded now, once, into the user's cache …", 0))
+	})
+	c, err := pgcluster.Start(ctx)
+	slow.Stop()
 	if err != nil {
-		return nil, errors.Join(err, s.cluster.Stop())
+		return nil, err
 	}
-	fmt.Fprintf(out, "PostgreSQL %s on %s, removed at the end; started in %s\n", version, s.cluster.Addr(), seconds(time.Since(begin)))
-	return s.cluster, nil
+	version, err := serverVersion(ctx, c)
+	if err != nil {
+		return nil, errors.Join(err, c.Stop())
+	}
+	fmt.Printf("PostgreSQL %s on %s, removed at the end; started in %s\n", version, c.Addr(), seconds(time.Since(begin)))
+	return c, nil
 }
 
 func serverVersion(ctx context.Context, c *pgcluster.Cluster) (version string, err error) {

@@ -25,10 +25,9 @@ import (
 
 // spec describes a candidate to its process, on the command line, as JSON.
 type spec struct {
-	Name   string        `json:"name"`
-	Driver driver        `json:"driver"`
-	DSN    string        `json:"dsn"`
-	Lease  time.Duration `json:"lease"`
+	Name   string `json:"name"`
+	Driver driver `json:"driver"`
+	DSN    string `json:"dsn"`
 }
 
 // driver is the name of a driver in database/sql.
@@ -67,8 +66,8 @@ func runCandidate(arg string, in io.Reader, out io.Writer) error {
 		return fmt.Errorf("demo: %w", err)
 	}
 	defer pool.Close()
-	r := &role{name: p.Name, pool: pool, out: history.NewRecorder(out, p.Name), lease: p.Lease, goOn: make(chan struct{})}
-	r.elector, err = elector.New(pool, election, append(options(p.Lease),
+	r := &role{name: p.Name, pool: pool, out: history.NewRecorder(out, p.Name), goOn: make(chan struct{})}
+	r.elector, err = elector.New(pool, election, append(options,
 		elector.WithCandidateID(candidateID(p.Name, os.Getpid())), elector.WithHooks(r.hook()))...)
 	if err != nil {
 		return err
@@ -85,7 +84,6 @@ type role struct {
 	pool    *sql.DB
 	elector *elector.Elector
 	out     *history.Recorder
-	lease   time.Duration
 	goOn    chan struct{} // receives a value for each cmdWrite; the prepared write waits for it
 }
 
@@ -95,36 +93,30 @@ var errLeave = errors.New("demo: asked to leave")
 // play handles commands until the input ends, or the election refuses to run.
 func (r *role) play(in io.Reader) error {
 	ctx, cancel := context.WithCancelCause(context.Background())
+	commands := make(chan string)
+	go func() { // nobody waits for a read that never returns
+		for scanner := bufio.NewScanner(in); scanner.Scan(); {
+			select {
+			case commands <- scanner.Text():
+			case <-ctx.Done():
+				return
+			}
+		}
+		cancel(errLeave)
+	}()
 	var wg sync.WaitGroup
 	wg.Go(func() { r.sample(ctx) })
-	for command := range listen(ctx, in) {
-		switch command {
-		case cmdRun:
-			wg.Go(func() { cancel(r.elector.Run(ctx, r.lead)) })
-		case cmdResign:
-			wg.Go(func() { r.resign(ctx) })
-		case cmdCheck:
-			wg.Go(func() {
-				if err := r.checkAndWrite(ctx); err != nil {
-					cancel(err)
-				}
-			})
-		case cmdWrite:
-			wg.Go(func() {
-				select {
-				case r.goOn <- struct{}{}:
-				case <-ctx.Done():
-				}
-			})
-		default:
-			cancel(fmt.Errorf("demo: unknown command %q", command))
+	for ctx.Err() == nil {
+		select {
+		case command := <-commands:
+			r.obey(ctx, cancel, &wg, command)
+		case <-ctx.Done():
 		}
 	}
 	// The demo has ended, or asks this process to end. Do not wait long: the server may
 	// be gone.
 	overdue := time.AfterFunc(exitGrace, func() { os.Exit(1) })
 	defer overdue.Stop()
-	cancel(errLeave)
 	wg.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, errLeave) {
 		return err
@@ -132,34 +124,29 @@ func (r *role) play(in io.Reader) error {
 	return nil
 }
 
-// listen yields lines until in or ctx ends. It does not wait for a read that never returns.
-func listen(ctx context.Context, in io.Reader) <-chan string {
-	lines, heard := make(chan string), make(chan string)
-	go func() {
-		defer close(lines)
-		for scanner := bufio.NewScanner(in); scanner.Scan(); {
-			select {
-			case lines <- scanner.Text():
-			case <-ctx.Done():
-				return
+// obey begins what a command says.
+func (r *role) obey(ctx context.Context, cancel context.CancelCauseFunc, wg *sync.WaitGroup, command string) {
+	switch command {
+	case cmdRun:
+		wg.Go(func() { cancel(r.elector.Run(ctx, r.lead)) })
+	case cmdResign:
+		wg.Go(func() { r.resign(ctx) })
+	case cmdCheck:
+		wg.Go(func() {
+			if err := r.checkAndWrite(ctx); err != nil {
+				cancel(err)
 			}
-		}
-	}()
-	go func() {
-		defer close(heard)
-		for {
+		})
+	case cmdWrite:
+		wg.Go(func() {
 			select {
-			case line, ok := <-lines:
-				if !ok {
-					return
-				}
-				heard <- line
+			case r.goOn <- struct{}{}:
 			case <-ctx.Done():
-				return
 			}
-		}
-	}()
-	return heard
+		})
+	default:
+		cancel(fmt.Errorf("demo: unknown command %q", command))
+	}
 }
 
 // lead is the leader's work: small steps, each in a valid term.
@@ -177,7 +164,7 @@ func (r *role) lead(ctx context.Context, term *elector.Term) error {
 		case <-steps.C:
 		case <-ctx.Done():
 			at := history.Now()
-			overdue := time.Now().After(term.Deadline().Add(drain(r.lease)))
+			overdue := time.Now().After(term.Deadline().Add(drain))
 			r.out.Record(history.Event{Kind: history.Ended, At: at, Token: term.Token(), Overdue: overdue})
 			return nil
 		}

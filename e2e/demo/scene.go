@@ -7,14 +7,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os/exec"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/pgelector/pgelector/e2e/history"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/e2e/sandbox"
 	"github.com/pgelector/pgelector/elector"
 )
 
@@ -72,8 +71,7 @@ func (s *stage) perform(ctx context.Context) ([]outcome, error) {
 }
 
 func (s *stage) performOne(ctx context.Context, scene scene) (outcome, error) {
-	limit := sceneDeadline(s.lease)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it did not happen within %v", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, sceneDeadline, fmt.Errorf("it did not happen within %v", sceneDeadline))
 	defer cancel()
 	o, err := scene.play(s, ctx)
 	if err != nil {
@@ -194,7 +192,7 @@ func (s *stage) frozenLeader(ctx context.Context) (outcome, error) {
 	if err != nil {
 		return o, err
 	}
-	s.says("PostgreSQL had ended the idle session of %s after its lease of %v", c.Name, s.lease)
+	s.says("PostgreSQL had ended the idle session of %s after its lease of %v", c.Name, lease)
 	if err := pause(ctx); err != nil {
 		return o, err
 	}
@@ -215,11 +213,6 @@ func (s *stage) frozenLeader(ctx context.Context) (outcome, error) {
 
 // terminatedBackend ends the leader's session, as an administrator would.
 func (s *stage) terminatedBackend(ctx context.Context) (o outcome, err error) {
-	conn, err := s.cluster.Conn(ctx)
-	if err != nil {
-		return o, err
-	}
-	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
 	old, c, err := s.leader(ctx)
 	if err != nil {
 		return o, err
@@ -233,7 +226,7 @@ func (s *stage) terminatedBackend(ctx context.Context) (o outcome, err error) {
 	}
 	s.says("backend %d, which holds the lock for %s, is ended by pg_terminate_backend", holder.PID, c.Name)
 	at := c.mark(history.Severed, old.token)
-	if _, err := conn.Exec(ctx, "SELECT pg_terminate_backend($1)", holder.PID); err != nil {
+	if _, err := s.pool.ExecContext(ctx, "SELECT pg_terminate_backend($1)", holder.PID); err != nil {
 		return o, fmt.Errorf("terminate backend %d: %w", holder.PID, err)
 	}
 	if o, err = s.succession(ctx, old, at); err != nil {
@@ -268,7 +261,7 @@ func (s *stage) learned(ctx context.Context, old *reign, severed history.Time) e
 		return err
 	}
 	s.says("%s learned after %s that its session was gone (it sends a heartbeat every %v)", old.process,
-		millis(old.ended.Sub(severed)), heartbeat(s.lease))
+		millis(old.ended.Sub(severed)), heartbeat)
 	if next := s.board.after(old.token); next.began < old.ended {
 		s.says("so for %s both believed that they led: the token tells their writes apart", millis(old.ended.Sub(next.began)))
 	}
@@ -282,12 +275,7 @@ func millis(d time.Duration) string {
 // lateWrite shows what no lock can prevent: a leader that is frozen after its check and writes
 // after another leader has written.
 func (s *stage) lateWrite(ctx context.Context) (o outcome, err error) {
-	conn, err := s.cluster.Conn(ctx)
-	if err != nil {
-		return o, err
-	}
-	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
-	if err := createRows(ctx, conn); err != nil {
+	if err := s.createRows(ctx); err != nil {
 		return o, err
 	}
 	old, c, err := s.leader(ctx)
@@ -317,11 +305,11 @@ func (s *stage) lateWrite(ctx context.Context) (o outcome, err error) {
 	if err := pause(ctx); err != nil {
 		return o, err
 	}
-	return o, s.thawAndWrite(ctx, conn, c, old.token)
+	return o, s.thawAndWrite(ctx, c, old.token)
 }
 
 // thawAndWrite lets the first leader continue with its write, and then reads the table.
-func (s *stage) thawAndWrite(ctx context.Context, conn *pgx.Conn, c *candidate, token int64) error {
+func (s *stage) thawAndWrite(ctx context.Context, c *candidate, token int64) error {
 	if err := c.send(cmdWrite); err != nil { // it reads the command after the thaw
 		return err
 	}
@@ -333,7 +321,7 @@ func (s *stage) thawAndWrite(ctx context.Context, conn *pgx.Conn, c *candidate, 
 	}
 	for _, way := range history.Ways {
 		e := history.Event{Kind: history.Found, At: history.Now(), Way: way}
-		if err := conn.QueryRow(ctx, readRow, way).Scan(&e.Process, &e.Token); err != nil {
+		if err := s.pool.QueryRowContext(ctx, readRow, way).Scan(&e.Process, &e.Token); err != nil {
 			return fmt.Errorf("read what was written: %w", err)
 		}
 		s.log.Add(e)
@@ -346,16 +334,12 @@ func (s *stage) thawAndWrite(ctx context.Context, conn *pgx.Conn, c *candidate, 
 	return nil
 }
 
-func createRows(ctx context.Context, conn *pgx.Conn) error {
-	if _, err := conn.Exec(ctx, createTable); err != nil {
-		return fmt.Errorf("create the table: %w", err)
-	}
+func (s *stage) createRows(ctx context.Context) error {
+	err := s.cluster.Exec(ctx, createTable)
 	for _, way := range history.Ways {
-		if _, err := conn.Exec(ctx, insertRow, way); err != nil {
-			return fmt.Errorf("create the rows: %w", err)
-		}
+		err = errors.Join(err, s.cluster.Exec(ctx, insertRow, way))
 	}
-	return nil
+	return err
 }
 
 // check makes the leader check that it leads, and stop before it writes.
@@ -384,10 +368,8 @@ func (s *stage) written(ctx context.Context, c *candidate) (map[history.Way]hist
 
 // stage is the server, the candidates and their state.
 type stage struct {
-	lease   time.Duration
 	cluster *pgcluster.Cluster
-	command func(args ...string) *exec.Cmd
-	guard   *guard
+	box     *sandbox.Sandbox // ends the candidates if the demo is killed
 	log     *history.Log
 	board   board
 	view    view
@@ -400,33 +382,33 @@ type stage struct {
 	candidates []*candidate
 }
 
-func newStage(cfg config, cluster *pgcluster.Cluster, fail context.CancelCauseFunc) (_ *stage, err error) {
-	s := &stage{lease: cfg.Lease, cluster: cluster, command: cfg.Command, log: new(history.Log), fail: fail}
+func newStage(cluster *pgcluster.Cluster, fail context.CancelCauseFunc) (_ *stage, err error) {
+	s := &stage{cluster: cluster, log: new(history.Log), fail: fail}
 	if s.pool, err = sql.Open("pgx", cluster.DSN()); err != nil {
 		return nil, fmt.Errorf("demo: %w", err)
 	}
-	if s.observer, err = elector.New(s.pool, election, options(cfg.Lease)...); err != nil {
+	if s.observer, err = elector.New(s.pool, election, options...); err != nil {
 		return nil, errors.Join(err, s.pool.Close())
 	}
-	if s.guard, err = startGuard(cfg.Command); err != nil {
+	if s.box, err = sandbox.New(); err != nil {
 		return nil, errors.Join(err, s.pool.Close())
 	}
 	return s, nil
 }
 
-// stop ends all processes, the guard last.
+// stop ends all processes.
 func (s *stage) stop() error {
 	for _, c := range s.candidates {
 		c.kill()
 	}
-	return errors.Join(s.guard.stop(), s.pool.Close())
+	return errors.Join(s.box.Destroy(), s.pool.Close())
 }
 
 // addCandidate starts a candidate and returns when its process is ready.
 func (s *stage) addCandidate(ctx context.Context, d driver) (*candidate, error) {
 	name := string(rune('A' + s.hired))
 	s.hired++
-	c, err := startCandidate(spec{Name: name, Driver: d, DSN: s.cluster.DSN(), Lease: s.lease}, s.command, s.guard, s.log, s.fail)
+	c, err := startCandidate(spec{Name: name, Driver: d, DSN: s.cluster.DSN()}, s.box, s.log, s.fail)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -162,31 +161,19 @@ func (r report) table(outcomes []outcome) string {
 			case row == table.HeaderRow:
 				style = r.style(bold)
 			case column == 1 || column == 2:
-				style = r.style(colourOf(cell(outcomes[row], column)))
+				style = r.style(colourOf(outcomes[row].cells()[column]))
 			}
 			return style.Padding(0, 1)
 		})
 	for _, o := range outcomes {
-		t.Row(cell(o, 0), cell(o, 1), cell(o, 2), cell(o, 3), cell(o, 4))
+		t.Row(o.cells()...)
 	}
 	return t.String()
 }
 
-func cell(o outcome, column int) string {
-	switch column {
-	case 0:
-		return fmt.Sprintf("%d %s", o.number, o.title)
-	case 1:
-		if o.old == "" {
-			return "–"
-		}
-		return o.old
-	case 2:
-		return o.new
-	case 3:
-		return strconv.FormatInt(o.token, 10)
-	}
-	return seconds(o.vacant)
+// cells are its row in the table.
+func (o outcome) cells() []string {
+	return []string{fmt.Sprintf("%d %s", o.number, o.title), cmp.Or(o.old, "–"), o.new, fmt.Sprint(o.token), seconds(o.vacant)}
 }
 
 func (r report) style(s lipgloss.Style) lipgloss.Style {

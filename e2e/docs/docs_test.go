@@ -4,9 +4,6 @@ package docs
 
 import (
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -39,15 +36,7 @@ func TestThePageOfModesListsEachOption(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, file := range files {
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, d := range parsed.Decls {
-			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "With") {
-				inCode = append(inCode, f.Name.Name)
-			}
-		}
+		inCode = append(inCode, found(t, file, `(?m)^func (With[A-Za-z]+)\(`)...)
 	}
 	for _, row := range regexp.MustCompile("(?m)^\\| `(With[A-Za-z]+)\\(").FindAllStringSubmatch(section(t, "Options"), -1) {
 		inTable = append(inTable, row[1])
@@ -354,6 +343,16 @@ func TestTheTableOfMetricsListsEachValueOfALabel(t *testing.T) {
 	}
 }
 
+// The page shows an answer of the health endpoints.
+func TestThePageShowsEachKeyOfAHealthReport(t *testing.T) {
+	page := read(t, "observing.md")
+	for _, key := range found(t, "../health/report.go", `json:"(\w+)`) {
+		if !strings.Contains(page, `"`+key+`": `) {
+			t.Errorf("the page does not show %q", key)
+		}
+	}
+}
+
 func TestTheTableOfAlertsMatchesTheRules(t *testing.T) {
 	page := found(t, "operating.md", "(?m)^\\| `(Pgelector\\w+)` \\| (\\w+) \\|")
 	rules := found(t, "../hooks/prometheus/alerts.yaml", `(?s)- alert: (\w+)\n.*?severity: (\w+)`)
@@ -371,8 +370,8 @@ func TestEveryTestThatADocumentNamesExists(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, file := range files {
-			for _, match := range regexp.MustCompile(`(?m)^func (Test\w+)`).FindAllStringSubmatch(read(t, file), -1) {
-				there[match[1]] = true
+			for _, name := range found(t, file, `(?m)^func (Test\w+)`) {
+				there[name] = true
 			}
 		}
 	}

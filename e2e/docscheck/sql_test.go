@@ -39,7 +39,7 @@ func TestEveryBlockOfSQLInTheDocsIsRunByATest(t *testing.T) {
 			first, _, _ := strings.Cut(block.Code, "\n")
 			i := -1
 			for n, one := range ran {
-				if one.page == filepath.ToSlash(page) && one.first == first && !found[n] {
+				if one.page == page && one.first == first && !found[n] {
 					i = n
 				}
 			}

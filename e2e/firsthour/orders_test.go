@@ -4,17 +4,11 @@ package firsthour_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
-	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -56,14 +50,6 @@ func command(t *testing.T, page, contains string) string {
 	panic("unreachable")
 }
 
-func TestTheReadmesProgramBuilds(t *testing.T) {
-	m := newModule(t)
-	m.run(t, "bash", "-c", command(t, "README.md", "go get "))
-	m.write(t, "main.go", block(t, "README.md", "go", "package main"))
-	m.run(t, "go", "build", ".")
-}
-
-// The third candidate uses the other driver, and logs to hclog.
 func TestTheNextLeadsWhenTheFirstIsKilled(t *testing.T) {
 	const page = "docs/get-started.md"
 	m := newModule(t)
@@ -100,22 +86,8 @@ func TestTheNextLeadsWhenTheFirstIsKilled(t *testing.T) {
 	if one.token(t) >= two.token(t) {
 		t.Error("the second token is not larger")
 	}
-
-	m.write(t, "other/main.go", strings.NewReplacer(
-		`"github.com/jackc/pgx/v5/stdlib"`, `"github.com/lib/pq"`, `"pgx"`, `"postgres"`,
-		`sloghooks "github.com/pgelector/pgelector/hooks/slog"`, `hcloghooks "github.com/pgelector/pgelector/hooks/hclog"`, "sloghooks.", "hcloghooks.",
-	).Replace(program))
-	m.run(t, "go", "mod", "tidy")
-	three := terminal("DATABASE_URL=$DATABASE_URL'&sslmode=disable' go run ./other")
-	three.says(t, `\[INFO\]  became deputy: election=orders `+candidate)
 	kill(two, syscall.SIGTERM)
 	two.ends(t, 0)
-	three.says(t, `\[INFO\]  elected: election=orders `+candidate)
-	if two.token(t) >= three.token(t) {
-		t.Error("the third token is not larger")
-	}
-	kill(three, syscall.SIGTERM)
-	three.ends(t, 0)
 
 	lost := m.start(t, "DATABASE_URL=postgres://nobody@127.0.0.1:1/ go run .")
 	lost.says(t, "attempt failed .*connection refused")
@@ -130,56 +102,13 @@ func TestTheNextLeadsWhenTheFirstIsKilled(t *testing.T) {
 	failing.ends(t, 1)
 }
 
-// The service puts together what the pages show: shipping, metrics, health and a job of robfig/cron.
-const service = `package orders
+// shipping is a replica, over the driver of its argument.
+const shipping = `package main
 
 import (
 	"context"
 	"database/sql"
 	"log"
-	"net/http"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"github.com/robfig/cron/v3"
-)
-
-func Serve(ctx context.Context, pool *sql.DB, mux *http.ServeMux) error {
-	registry := prometheus.NewRegistry()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	e, err := stand(pool, registry)
-	if err != nil {
-		return err
-	}
-	if err := e.Start(ctx); err != nil {
-		return err
-	}
-	defer e.Stop(context.Background())
-
-	jobs := cron.New(cron.WithSeconds())
-	report := func(context.Context) error { log.Print("reporting"); return nil }
-	if _, err := jobs.AddJob("* * * * * *", CronJob(ctx, e, report)); err != nil {
-		return err
-	}
-	jobs.Start()
-	defer jobs.Stop()
-
-	// It does not campaign: e does. So its health is what the server says.
-	if _, err := newCandidate(pool, mux); err != nil {
-		return err
-	}
-	return ShipAsLeader(ctx, pool)
-}
-`
-
-const program = `package main
-
-import (
-	"context"
-	"database/sql"
-	"log"
-	"net"
-	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
@@ -197,39 +126,17 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		log.Fatal(err)
-	}
-	log.Print("listening at ", listener.Addr())
-	mux := http.NewServeMux()
-	go http.Serve(listener, mux)
-	if err := orders.Serve(ctx, pool, mux); err != nil {
+	if err := orders.ShipAsLeader(ctx, pool); err != nil {
 		log.Fatal(err)
 	}
 }
 `
 
-func TestTheServiceShipsMeasuresReportsAndStops(t *testing.T) {
+func TestTheReplicasOfThePageShipAndStop(t *testing.T) {
 	m := newModule(t)
 	m.write(t, "orders/ship.go", block(t, "docs/get-started.md", "go", "package orders"))
-	m.write(t, "orders/metrics.go", block(t, "docs/observing.md", "go", "hooks/prometheus"))
-	m.write(t, "orders/health.go", `package orders
-
-import (
-	"database/sql"
-	"net/http"
-
-	"github.com/pgelector/pgelector/elector"
-	"github.com/pgelector/pgelector/health"
-)
-
-`+block(t, "docs/observing.md", "go", "health.New"))
-	m.write(t, "orders/cron.go", strings.Replace(read(t, "examples/cron.go"), "package examples", "package orders", 1))
-	m.write(t, "orders/service.go", service)
-	m.write(t, "main.go", program)
+	m.write(t, "main.go", shipping)
 	m.run(t, "go", "mod", "tidy")
-	m.run(t, "go", "vet", "./...")
 	m.run(t, "go", "build", "-o", "replica", ".")
 
 	dsn := database(t)
@@ -253,35 +160,16 @@ import (
 		t.Helper()
 		return m.start(t, fmt.Sprintf("DATABASE_URL='%s' exec ./replica %s", dsn, driver))
 	}
-	pq, pgx := replica("postgres"), (*process)(nil)
+	pq := replica("postgres")
 	order()
-	pq.says(t, "reporting")
-	pgx = replica("pgx")
+	pgx := replica("pgx")
 	pgx.says(t, `became deputy election="ship orders"`)
-	if strings.Contains(pgx.said(), "reporting") {
-		t.Error("two replicas report")
-	}
 	check(t, syscall.Kill(pq.cmd.Process.Pid, syscall.SIGKILL))
 	order()
-	pgx.says(t, "reporting")
-
-	base := "http://" + pgx.says(t, `listening at (\S+)`)[0]
-	if metrics := get(t, base+"/metrics"); !strings.Contains(metrics, `pgelector_leader{election="orders"} 1`) {
-		t.Errorf("the metrics are\n%s", metrics)
-	}
-	for _, probe := range regexp.MustCompile(`path: (/\w+)`).FindAllStringSubmatch(block(t, "docs/observing.md", "yaml", "/livez"), -1) {
-		get(t, base+probe[1])
-	}
-	shown := keys(t, block(t, "docs/observing.md", "json", "elections"))
-	for _, key := range keys(t, get(t, base+"/health")) {
-		if !slices.Contains(shown, key) {
-			t.Errorf("the page does not show %s of /health", key)
-		}
-	}
 
 	do("BEGIN")
 	do("LOCK orders")
-	eventually(t, "the service waits for the table", func() bool {
+	eventually(t, "the replica waits for the table", func() bool {
 		return ask("SELECT count(*) > 0 FROM pg_locks WHERE relation = 'orders'::regclass AND NOT granted")
 	})
 	check(t, syscall.Kill(pgx.cmd.Process.Pid, syscall.SIGTERM))
@@ -289,35 +177,4 @@ import (
 	if strings.Contains(pgx.said(), elector.ErrOverrun.Error()) {
 		t.Error("SIGTERM did not interrupt the statement") // lib/pq would interrupt it without a context, too
 	}
-}
-
-// get waits for an answer with status 200 and returns its text.
-func get(t *testing.T, url string) (text string) {
-	t.Helper()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
-	status := ""
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		answer, err := client.Get(url)
-		if err != nil {
-			status = err.Error()
-			continue
-		}
-		body, err := io.ReadAll(answer.Body)
-		_ = answer.Body.Close()
-		check(t, err)
-		if status = answer.Status; answer.StatusCode == http.StatusOK {
-			return string(body)
-		}
-	}
-	t.Fatalf("%s: %s", url, status)
-	return ""
-}
-
-// keys returns the keys of JSON.
-func keys(t *testing.T, text string) (all []string) {
-	t.Helper()
-	if !json.Valid([]byte(text)) {
-		t.Errorf("no JSON: %s", text)
-	}
-	return regexp.MustCompile(`"\w+":`).FindAllString(text, -1)
 }

@@ -11,12 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
-
-	"github.com/pgelector/pgelector/e2e/must"
 )
-
-const patience = must.Patience
 
 // process is a running program and what it has said.
 type process struct {
@@ -98,11 +93,7 @@ func (p *process) token(t *testing.T) int64 {
 // ends waits for the end and compares the exit status.
 func (p *process) ends(t *testing.T, status int) {
 	t.Helper()
-	select {
-	case <-p.ended:
-	case <-time.After(patience):
-		t.Fatalf("did not end within %v", patience)
-	}
+	eventually(t, "it ends", p.hasEnded)
 	if got := p.cmd.ProcessState.ExitCode(); got != status {
 		t.Errorf("exit status %d, want %d\n%s", got, status, p.said())
 	}

@@ -4,6 +4,7 @@ package firsthour_test
 
 import (
 	"context"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/pgelector/pgelector/e2e/docscheck"
+	"github.com/pgelector/pgelector/e2e/must"
 	"github.com/pgelector/pgelector/e2e/sandbox"
 )
 
@@ -250,10 +252,24 @@ func containers(t *testing.T, h *host, text string) {
 		h.start(t, "pgelector "+line)
 		base := "http://" + sandbox.Loopback + ":" + strconv.Itoa(port)
 		if strings.HasPrefix(line, "dashboard") {
-			get(t, base)
+			answers(t, base)
 		}
 		for _, path := range paths {
-			get(t, base+path[1])
+			answers(t, base+path[1])
 		}
 	}
+}
+
+// answers waits for an answer with status 200.
+func answers(t *testing.T, url string) {
+	t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: must.Patience}
+	eventually(t, url+" answers", func() bool {
+		answer, err := client.Get(url)
+		if err != nil {
+			return false
+		}
+		_ = answer.Body.Close()
+		return answer.StatusCode == http.StatusOK
+	})
 }

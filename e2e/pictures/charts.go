@@ -39,28 +39,24 @@ var marked = []struct {
 }
 
 // gaps are the results of the bench.
-type gaps struct {
-	median func(system, fault string) float64
-}
+type gaps struct{ figures.Gaps }
 
 func readGaps(file string) gaps {
 	results, err := figures.Read(file)
 	if err != nil {
 		log.Fatal(err)
 	}
-	return gaps{func(system, fault string) float64 {
-		ms, err := results.Median(system, fault)
-		if err != nil {
-			log.Fatal(file, ": ", err)
-		}
-		return ms
-	}}
+	return gaps{results}
 }
 
 // longest returns the longest of the medians of a system after some faults.
 func (g gaps) longest(system string, faults []string) (ms float64) {
 	for _, fault := range faults {
-		ms = max(ms, g.median(system, fault))
+		median, err := g.Median(system, fault)
+		if err != nil {
+			log.Fatal(err)
+		}
+		ms = max(ms, median)
 	}
 	return ms
 }

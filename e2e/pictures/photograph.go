@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"image"
 	"image/color"
+	imagedraw "image/draw"
 	"image/png"
 	"maps"
 	"net/http/httptest"
@@ -48,12 +49,11 @@ func photograph(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	defer pool.Close()
-	leave, err := stage(ctx, pool)
-	if err != nil {
-		return err
-	}
-	defer leave()
+	return stage(ctx, pool, func() error { return show(ctx, pool, dir) })
+}
 
+// show serves the page, and takes the pictures.
+func show(ctx context.Context, pool *sql.DB, dir string) error {
 	reading, err := roster.New(pool)
 	if err != nil {
 		return err
@@ -107,33 +107,22 @@ func take(ctx context.Context, address, dir string) error {
 const minimum = 0.5
 
 // stage starts candidates for "orders", of which one is unhealthy, and for "mail", and inserts the
-// history. It returns when the page can show them.
-func stage(ctx context.Context, pool *sql.DB) (leave func(), err error) {
-	var closers []func()
-	leave = func() {
-		for i := len(closers) - 1; i >= 0; i-- {
-			closers[i]()
-		}
-	}
-	defer func() {
-		if err != nil {
-			leave()
-		}
-	}()
+// history. It calls ready when the page can show them, and then stops them.
+func stage(ctx context.Context, pool *sql.DB, ready func() error) error {
 	for i, health := range []float64{0.98, 0.91, 0.42} {
 		id := fmt.Sprintf("web-%d", i+1)
 		r, err := roster.New(pool, roster.WithVersion("1.4.2"),
 			roster.WithMetadata(map[string]string{"address": fmt.Sprintf("10.0.4.1%d:8080", i+1), "zone": "eu-1" + string(rune('a'+i))}))
 		if err != nil {
-			return nil, err
+			return err
 		}
-		closers = append(closers, func() { _ = r.Close(context.Background()) })
+		defer r.Close(context.Background())
 		if err := r.Migrate(ctx); err != nil {
-			return nil, err
+			return err
 		}
 		if i == 0 {
 			if _, err := pool.ExecContext(ctx, past, int64(elector.KeyFromName("orders")), int64(elector.KeyFromName("billing"))); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		elections := []string{"orders", "mail"}
@@ -143,16 +132,18 @@ func stage(ctx context.Context, pool *sql.DB) (leave func(), err error) {
 		for _, election := range elections {
 			stop, err := stand(ctx, pool, election, id, health, r)
 			if err != nil {
-				return nil, err
+				return err
 			}
-			closers = append(closers, stop)
+			defer stop()
 		}
 		if err := published(ctx, r, id); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	_, err = pool.ExecContext(ctx, "UPDATE pgelector.roster_terms SET elected_at = now() - CASE election WHEN 'orders' THEN interval '3 h 12 min' ELSE interval '9 h' END WHERE token > 281474976710700")
-	return leave, err
+	if _, err := pool.ExecContext(ctx, "UPDATE pgelector.roster_terms SET elected_at = now() - CASE election WHEN 'orders' THEN interval '3 h 12 min' ELSE interval '9 h' END WHERE token > 281474976710700"); err != nil {
+		return err
+	}
+	return ready()
 }
 
 // stand starts a candidate; the first one leads.
@@ -222,17 +213,8 @@ func shrink(picture []byte) ([]byte, error) {
 		}
 	}
 	order := slices.SortedFunc(maps.Keys(count), func(a, b color.Color) int { return cmp.Compare(count[b], count[a]) })
-	palette := color.Palette(order[:min(len(order), 256)])
-	nearest := map[color.Color]uint8{}
-	for _, c := range order {
-		nearest[c] = uint8(palette.Index(c))
-	}
-	small := image.NewPaletted(bounds, palette)
-	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
-		for x := bounds.Min.X; x < bounds.Max.X; x++ {
-			small.SetColorIndex(x, y, nearest[full.At(x, y)])
-		}
-	}
+	small := image.NewPaletted(bounds, order[:min(len(order), 256)])
+	imagedraw.Draw(small, bounds, full, bounds.Min, imagedraw.Src)
 	var text bytes.Buffer
 	encoder := png.Encoder{CompressionLevel: png.BestCompression}
 	err = encoder.Encode(&text, small)

@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"html"
 	"image"
@@ -28,26 +27,6 @@ func TestTheCommittedPicturesAreUpToDate(t *testing.T) {
 	for name, want := range pictures("../../docs/pictures") {
 		if got, err := os.ReadFile("../../docs/pictures/" + name); err != nil || string(got) != want {
 			t.Errorf("%s is not up to date (%v): run 'make docs'", name, err)
-		}
-	}
-}
-
-func TestTheRecordingCoversTheWholeMinute(t *testing.T) {
-	var scraped timeline
-	if err := json.Unmarshal(recorded, &scraped); err != nil {
-		t.Fatal(err)
-	}
-	if len(scraped.Events) != 4 || len(scraped.Candidates) != 3 {
-		t.Errorf("%d events and %d candidates", len(scraped.Events), len(scraped.Candidates))
-	}
-	for _, c := range scraped.Candidates {
-		if n := int(time.Minute / interval); len(c.Leader) != n || len(c.Left) != n {
-			t.Errorf("%s: %d and %d values, want %d", c.ID, len(c.Leader), len(c.Left), n)
-		}
-		for i := range c.Leader {
-			if (c.Leader[i] == 1) != (c.Left[i] > 0) {
-				t.Errorf("%s: scrape %d: leader %d with %v s left", c.ID, i, c.Leader[i], c.Left[i])
-			}
 		}
 	}
 }
