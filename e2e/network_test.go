@@ -69,14 +69,15 @@ func TestACutOffLeaderStepsDownBeforeTheServerFreesTheLock(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		l := behindAProxy(t)
-		ended := make(chan time.Time, 1)
+		ended := make(chan time.Time, 100) // of the term that is cut off, and of those that follow
 		c := l.stand(t, d, 0, l.election(t)).run(t, func(ctx context.Context, _ *elector.Term) error {
 			<-ctx.Done()
 			ended <- time.Now()
 			return nil
 		})
-		c.elected(t)
+		old := c.elected(t)
 		wait[hooks.Heartbeat](t, c, nil)
+		after := c.after()
 		l.proxy.BlackHole()
 		freed := l.frees(t, c.Key())
 		select {
@@ -93,7 +94,10 @@ func TestACutOffLeaderStepsDownBeforeTheServerFreesTheLock(t *testing.T) {
 		if e := wait[hooks.Demoted](t, c, nil); e.Reason != hooks.LeaseExpired {
 			t.Errorf("demoted because %s: %v", e.Reason, e.Err)
 		}
-		c.end(t) // while the link is dead
+		l.proxy.Heal()
+		if again := nextElected(t, after); again.Token <= old.Token {
+			t.Errorf("token %d does not rise above %d", again.Token, old.Token)
+		}
 	})
 }
 

@@ -13,56 +13,6 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-func TestACandidateIsElectedAgainAfterItsTermWasLost(t *testing.T) {
-	t.Parallel()
-	for name, loss := range map[string]struct {
-		strike func(t *testing.T, l link, c *candidate)
-		mend   func(link) error
-		reason hooks.Reason
-		cause  error
-	}{
-		"its backend is terminated": {func(t *testing.T, l link, c *candidate) { l.terminate(t, l.holders(t, c.Key())[0]) },
-			nil, hooks.SessionLost, elector.ErrSessionLost},
-		"another backend is killed, so the server ends all": {func(t *testing.T, l link, _ *candidate) {
-			stranger, err := l.admin.Conn(soon(t))
-			check(t, err)
-			check(t, l.KillBackend(one[int](t, stranger, "SELECT pg_backend_pid()")))
-			_ = stranger.Close()
-		}, nil, hooks.SessionLost, elector.ErrSessionLost},
-		"its connection is reset": {func(_ *testing.T, l link, _ *candidate) { l.proxy.Reset() }, nil, hooks.SessionLost, elector.ErrSessionLost},
-		"the server is frozen, which frees no lock": {func(t *testing.T, l link, _ *candidate) { check(t, l.Freeze()) },
-			func(l link) error { return l.Thaw() }, hooks.LeaseExpired, elector.ErrLeaseExpired},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			overEach(t, func(t *testing.T, d drivers) {
-				l := on(t, own(t)).behindAProxy(t)
-				begun, causes := make(chan struct{}, 2), make(chan error, 2)
-				c := l.stand(t, d, 0, l.election(t)).run(t, func(ctx context.Context, _ *elector.Term) error {
-					begun <- struct{}{}
-					<-ctx.Done()
-					causes <- context.Cause(ctx)
-					return nil
-				})
-				old := c.elected(t)
-				closed(t, "lead begins", begun) // a term that ends before has no cause to tell
-				after := c.after()
-				loss.strike(t, l, c)
-				wraps(t, <-causes, loss.cause)
-				if e := next[hooks.Demoted](t, after, nil); e.Reason != loss.reason {
-					t.Errorf("demoted because %s: %v", e.Reason, e.Err)
-				}
-				if loss.mend != nil {
-					check(t, loss.mend(l))
-				}
-				if again := nextElected(t, after); again.Token <= old.Token {
-					t.Errorf("token %d does not rise above %d", again.Token, old.Token)
-				}
-			})
-		})
-	}
-}
-
 func TestARestartOfTheServerLeavesOneLeader(t *testing.T) {
 	t.Parallel()
 	for name, how := range map[string]struct {
