@@ -323,30 +323,3 @@ func TestALeaderDoesNotWaitForTransactionsOfOthers(t *testing.T) {
 		}
 	})
 }
-
-// The server hides the leader's address from other roles, but not its name.
-func TestAnotherRoleSeesTheLeaderButNotItsAddress(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		owner, other := s.role(t, nil), s.role(t, nil)
-		c := s.stand(t, d.open(t, 0, s.DSN(pgcluster.ForRole(owner))), election).run(t, nil)
-		c.elected(t)
-		same, err := c.Leader(soon(t))
-		check(t, err)
-		if same.ElectedAt.IsZero() {
-			t.Error("the leader does not tell since when it leads")
-		}
-		if same.Addr != "127.0.0.1" || same.SessionAt.IsZero() {
-			t.Errorf("the same role sees %+v", same)
-		}
-		watcher, err := elector.New(d.open(t, 1, s.DSN(pgcluster.ForRole(other))), election)
-		check(t, err)
-		leader, err := watcher.Leader(soon(t))
-		want := elector.Leader{CandidateID: c.CandidateID(), PID: same.PID, User: owner, Lease: lease, Scope: same.Scope, ElectedAt: same.ElectedAt, AskedAt: leader.AskedAt}
-		if err != nil || leader != want {
-			t.Errorf("got %+v, %v; want %+v", leader, err, want)
-		}
-	})
-}
