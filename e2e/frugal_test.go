@@ -10,6 +10,7 @@ import (
 	"maps"
 	"regexp"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5/stdlib"
@@ -93,6 +94,9 @@ type counter struct {
 	mu     sync.Mutex
 	counts map[string]int
 	before sync.Map // the text of a statement → what the session sends before it, once
+
+	each  func(n int) // if not nil, called before each statement that is no prepared one, with its number from 0
+	asked atomic.Int32
 }
 
 var nameOfStatement = regexp.MustCompile(`^-- name: (\w+)`)
@@ -105,6 +109,14 @@ func (c *counter) count(statement string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.counts[name]++
+}
+
+// asks counts a statement, and calls each.
+func (c *counter) asks(statement string) {
+	c.count(statement)
+	if c.each != nil {
+		c.each(int(c.asked.Add(1)) - 1)
+	}
 }
 
 // since returns the counts since before.
@@ -175,7 +187,7 @@ type countingConn struct {
 func (c countingConn) Raw() driver.Conn { return c.capable }
 
 func (c countingConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	c.counter.count(query)
+	c.counter.asks(query)
 	if before, ok := c.counter.before.LoadAndDelete(query); ok {
 		if _, err := c.capable.ExecContext(ctx, before.(string), nil); err != nil {
 			return nil, err
@@ -185,12 +197,12 @@ func (c countingConn) QueryContext(ctx context.Context, query string, args []dri
 }
 
 func (c countingConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	c.counter.count(query)
+	c.counter.asks(query)
 	return c.capable.ExecContext(ctx, query, args)
 }
 
 func (c countingConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	c.counter.count("prepare")
+	c.counter.asks("prepare")
 	stmt, err := c.capable.PrepareContext(ctx, query)
 	return countingStmt{stmt, query, c.counter}, err
 }
@@ -208,7 +220,7 @@ func (s countingStmt) QueryContext(ctx context.Context, args []driver.NamedValue
 }
 
 func (c countingConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
-	c.counter.count("begin")
+	c.counter.asks("begin")
 	return c.capable.BeginTx(ctx, opts)
 }
 

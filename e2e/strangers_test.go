@@ -5,7 +5,6 @@ package e2e_test
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -19,59 +18,6 @@ import (
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 )
-
-// interrupted is a connector that counts the statements of its connections. It calls before
-// with the number of each statement, starting at 0.
-type interrupted struct {
-	driver.Connector
-	asked  *atomic.Int32
-	before func(n int)
-}
-
-func (i interrupted) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := wrapped{i.Connector}.Connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return interruptedConn{conn.(capable), i}, nil
-}
-
-type interruptedConn struct {
-	capable
-	by interrupted
-}
-
-func (c interruptedConn) ask() { c.by.before(int(c.by.asked.Add(1)) - 1) }
-
-func (c interruptedConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	c.ask()
-	return c.capable.QueryContext(ctx, query, args)
-}
-
-func (c interruptedConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	c.ask()
-	return c.capable.ExecContext(ctx, query, args)
-}
-
-func (c interruptedConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	c.ask()
-	return c.capable.PrepareContext(ctx, query)
-}
-
-func (c interruptedConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
-	c.ask()
-	return c.capable.BeginTx(ctx, opts)
-}
-
-// openInterrupted opens the i-th candidate's pool, which calls before for each statement.
-func (d drivers) openInterrupted(t *testing.T, i int, dsn string, before func(n int)) *sql.DB {
-	t.Helper()
-	var address atomic.Pointer[string]
-	address.Store(&dsn)
-	pool := sql.OpenDB(interrupted{moving{d.open(t, i, dsn).Driver(), &address}, new(atomic.Int32), before})
-	t.Cleanup(func() { expect(t, pool.Close()) })
-	return pool
-}
 
 // A stranger can make a pooler of two backends look like the server itself: it keeps one while
 // one connection of the check asks, and gives it back for the other. The check sees its use.
@@ -93,7 +39,8 @@ func TestAStrangerThatSortsTheBackendsHidesNoTransactionPooler(t *testing.T) {
 			expect(t, err)
 		}
 		for during := range 16 { // a bit for each of the first statements
-			pool := d.openInterrupted(t, 0, b.DSN(waysToAsk["pgx exec"]...), func(n int) { keep(during>>n&1 == 1) })
+			pool, counter := d.openCounted(t, 0, b.DSN(waysToAsk["pgx exec"]...))
+			counter.each = func(n int) { keep(during>>n&1 == 1) }
 			e, err := elector.New(pool, s.election(t), elector.WithLease(lease), elector.WithScope(elector.SessionScope))
 			check(t, err)
 			_, elected, err := e.TryCampaign(soon(t))
@@ -136,12 +83,13 @@ func cutAtEachStatement(t *testing.T, d drivers, wait time.Duration, opts []elec
 	for n := range 13 { // the statements of a check and an election
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			var over atomic.Bool
-			pool := d.openInterrupted(t, 0, b.DSN(), func(asked int) {
+			pool, counter := d.openCounted(t, 0, b.DSN())
+			counter.each = func(asked int) {
 				if !over.Load() && (asked == n || asked == n+1) { // the second cut hits the new connections
 					l.proxy.Reset()
 					time.Sleep(wait)
 				}
-			})
+			}
 			c := l.server.stand(t, pool, l.election(t), opts...)
 			c.shared = true
 			term, err := c.Campaign(soon(t))
