@@ -131,23 +131,6 @@ func TestALeaderNoticesBeforeTheNextHeartbeatThatTheServerHasEndedItsSession(t *
 	}
 }
 
-func TestALeaderNoticesThatItsDatabaseIsDropped(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := direct(t)
-		name := unique("dropped")
-		_, err := s.admin.Exec(`CREATE DATABASE "` + name + `"`)
-		check(t, err)
-		c := s.stand(t, d.open(t, 0, s.Cluster.DSN(pgcluster.ForDatabase(name))), unique(t.Name()), append(unbeaten, directly())...)
-		c.poolClosed = true // it leads nowhere
-		c.run(t, nil)
-		c.leads(t, d.listens())
-		_, err = s.admin.Exec(`DROP DATABASE "` + name + `" WITH (FORCE)`)
-		check(t, err)
-		c.loses(t, "57P01")
-	})
-}
-
 // The leader's server shuts down or crashes, and comes back.
 func TestALeaderNoticesBeforeTheNextHeartbeatThatItsServerIsGone(t *testing.T) {
 	t.Parallel()
