@@ -10,7 +10,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"database/sql"
-	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -27,8 +26,6 @@ import (
 	"time"
 
 	pgxdriver "github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pgelector/pgelector/db"
@@ -354,106 +351,6 @@ func (s *server) onTLS(t *testing.T) string {
 		return tls.Server(c, config), nil
 	})
 	return "postgres://postgres@" + at.Addr().String() + "/postgres?sslmode=require"
-}
-
-// A stubborn connection has no deadlines, as one through ssh.
-type stubborn struct {
-	net.Conn
-	says  error // what it answers to who sets one
-	asked func()
-}
-
-func (c stubborn) SetReadDeadline(time.Time) error  { c.asked(); return c.says }
-func (c stubborn) SetWriteDeadline(time.Time) error { return c.says }
-func (c stubborn) SetDeadline(time.Time) error      { return c.says }
-
-// wrapDials has wrap given each network connection that the configuration makes.
-func wrapDials(config *pgxdriver.ConnConfig, wrap func(net.Conn) net.Conn) {
-	dial := config.DialFunc
-	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		if err == nil {
-			conn = wrap(conn)
-		}
-		return conn, err
-	}
-}
-
-// configured opens a pool of pgx with a changed configuration.
-func (s *server) configured(t *testing.T, change func(*pgxdriver.ConnConfig)) *sql.DB {
-	t.Helper()
-	config, err := pgxdriver.ParseConfig(s.Cluster.DSN())
-	check(t, err)
-	change(config)
-	pool := stdlib.OpenDB(*config)
-	t.Cleanup(func() { expect(t, pool.Close()) })
-	return pool
-}
-
-func TestALeaderWhoseConnectionKnowsNoDeadlinesLooksForItsLoss(t *testing.T) {
-	t.Parallel()
-	for name, says := range map[string]error{"refused": errors.New("deadlines are not supported"), "ignored": nil} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := direct(t)
-			var asked atomic.Int64
-			var key int64
-			ask := func() {
-				if asked.Add(1) == 1 && len(s.holders(t, key)) > 0 {
-					t.Error("the connections were tried when the lock was held")
-				}
-			}
-			pool := s.configured(t, func(config *pgxdriver.ConnConfig) {
-				wrapDials(config, func(conn net.Conn) net.Conn { return stubborn{conn, says, ask} })
-			})
-			c := s.stand(t, pool, s.election(t), append(unbeaten, directly())...)
-			key = c.Key()
-			c.run(t, nil)
-			c.leads(t, false)
-			if asked.Load() == 0 {
-				t.Error("the connections were not tried")
-			}
-			before := asked.Load()
-			for range 20 {
-				expect(t, termOf(t, c).Verify(soon(t)))
-				time.Sleep(5 * time.Millisecond)
-			}
-			if n := asked.Load() - before; n > 0 && says == nil {
-				t.Errorf("it was waited on %d times", n)
-			}
-			s.terminate(t, s.holders(t, key)[0])
-			c.loses(t, "")
-		})
-	}
-}
-
-// A context that ends makes this configuration send a cancel request, and wait for two seconds.
-func TestTheEndOfAWaitSendsNoCancelRequestAndDelaysNoStatement(t *testing.T) {
-	t.Parallel()
-	s := direct(t)
-	var dials atomic.Int64
-	pool := s.configured(t, func(config *pgxdriver.ConnConfig) {
-		wrapDials(config, func(conn net.Conn) net.Conn {
-			dials.Add(1)
-			return conn
-		})
-		config.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
-			return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: 2 * time.Second}
-		}
-	})
-	c := s.stand(t, pool, s.election(t), append(unbeaten, directly())...).run(t, nil)
-	first := c.leads(t, true)
-	term, before := termOf(t, c), dials.Load()
-	for range 50 { // 100 s, if each end of a wait took its time
-		check(t, term.Verify(soon(t)))
-		time.Sleep(time.Millisecond)
-	}
-	if n := dials.Load() - before; n > 0 {
-		t.Errorf("%d more connections were made", n)
-	}
-	if term.Token() != first.Token || !c.IsLeader() {
-		t.Error("the term was lost")
-	}
 }
 
 // Other code has left LISTEN on the leader's connection.

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/stdlib"
 
@@ -23,7 +25,9 @@ import (
 type talk struct {
 	says     chan pgproto3.BackendMessage
 	asked    atomic.Int32
+	dials    atomic.Int32
 	wrapping func(net.Conn) net.Conn // what pgx sees; may be nil
+	watching func(*pgconn.PgConn) ctxwatch.Handler
 }
 
 // pgxPool makes a pool of pgx whose connections talk.
@@ -34,7 +38,11 @@ func (k *talk) pgxPool(t *testing.T) *sql.DB {
 		t.Fatal(err)
 	}
 	config.LookupFunc = func(context.Context, string) ([]string, error) { return []string{"192.0.2.1"}, nil }
+	if k.watching != nil {
+		config.BuildContextWatcherHandler = k.watching
+	}
 	config.DialFunc = func(context.Context, string, string) (net.Conn, error) {
+		k.dials.Add(1)
 		client, server := net.Pipe()
 		go k.serve(server)
 		if k.wrapping != nil {
@@ -159,6 +167,37 @@ func TestAConnectionOfPgxIsWaitedOnAndUsedAfterwards(t *testing.T) {
 	})
 }
 
+// A context that ends makes this configuration send a cancel request, and wait for two seconds.
+func TestTheEndOfAWaitSendsNoCancelRequestAndDelaysNoStatement(t *testing.T) {
+	k := &talk{watching: func(c *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: 2 * time.Second}
+	}}
+	talking(t, k, func(t *testing.T, c *Conn) {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			c.Listen(ctx, func(err error) { t.Errorf("lost: %v", err) })
+		}()
+		began := time.Now()
+		for range 50 {
+			synctest.Wait()
+			if !c.IsBusy() {
+				t.Fatal("it is not waited on")
+			}
+			if err := c.pingFor(t); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cancel()
+		<-ended
+		if took := time.Since(began); took > 0 || k.dials.Load() > 1 {
+			t.Errorf("50 waits ended in %v, with %d connections", took, k.dials.Load())
+		}
+		c.GiveBack()
+	})
+}
+
 func TestWhatTheServerSaysAtTheEndOfAnIdleConnectionOfPgxIsReadAtOnce(t *testing.T) {
 	for name, last := range map[string]pgproto3.BackendMessage{
 		"an error": &pgproto3.ErrorResponse{Severity: "FATAL", Code: "57P01", Message: "terminating connection"},
@@ -213,11 +252,12 @@ func (tooSoon) Temporary() bool { return true }
 type timelessConn struct {
 	net.Conn
 	timeless *atomic.Bool
+	says     error // to who sets one
 }
 
 func (c timelessConn) SetReadDeadline(at time.Time) error {
 	if c.timeless.Load() {
-		return errTooSoon
+		return c.says
 	}
 	return c.Conn.SetReadDeadline(at)
 }
@@ -226,7 +266,7 @@ func TestAConnectionOfPgxWithoutDeadlinesThatCanBeSetIsNotWaitedOn(t *testing.T)
 	var now atomic.Bool
 	for name, wrapping := range map[string]func(net.Conn) net.Conn{
 		"it has its own":       func(c net.Conn) net.Conn { return hastyConn{c, &now, tooSoon{}} },
-		"it knows none":        func(c net.Conn) net.Conn { return timelessConn{c, &now} },
+		"it knows none":        func(c net.Conn) net.Conn { return timelessConn{c, &now, errTooSoon} },
 		"it has what it needs": func(c net.Conn) net.Conn { return c },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -241,6 +281,21 @@ func TestAConnectionOfPgxWithoutDeadlinesThatCanBeSetIsNotWaitedOn(t *testing.T)
 			})
 		})
 	}
+}
+
+// The trial ends the wait by closing the connection, as one through ssh needs it.
+func TestAConnectionOfPgxThatIgnoresItsDeadlinesIsNotWaitedOnAndDiscarded(t *testing.T) {
+	var now atomic.Bool
+	talking(t, &talk{wrapping: func(c net.Conn) net.Conn { return timelessConn{c, &now, nil} }}, func(t *testing.T, c *Conn) {
+		now.Store(true)
+		began := time.Now()
+		if deaf, err := c.TryListening(t.Context()); !errors.Is(deaf, ErrDeaf) || !errors.Is(err, ErrDeaf) {
+			t.Errorf("deaf: %v, %v", deaf, err)
+		}
+		if !c.Discard(true, true) || time.Since(began) > time.Second {
+			t.Errorf("the connection was not closed within %v", time.Since(began))
+		}
+	})
 }
 
 // pgx may change: then its connections are not waited on.
