@@ -248,7 +248,8 @@ func TestALeaderNoticesBeforeTheNextHeartbeatThatAPoolerEndsItsConnection(t *tes
 	}
 }
 
-// Whatever is between the pool and the server, pgx's connection is found and waited on.
+// Whatever is between the pool and the server, pgx's connection is found and waited on; in each of its
+// modes, too: TestElectionsWorkInEveryQueryMode.
 func TestALeaderListensForItsLossHoweverItIsConnected(t *testing.T) {
 	t.Parallel()
 	s := direct(t)
@@ -260,10 +261,6 @@ func TestALeaderListensForItsLossHoweverItIsConnected(t *testing.T) {
 		},
 		"a Unix socket": func(t *testing.T) *sql.DB { return pgx.open(t, 0, s.onASocket(t)) },
 		"TLS":           func(t *testing.T) *sql.DB { return pgx.open(t, 0, s.onTLS(t)) },
-		"exec":          inMode(s, "exec"),
-		"cache":         inMode(s, "cache_describe"),
-		"describe":      inMode(s, "describe_exec"),
-		"simple":        inMode(s, "simple_protocol"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -273,12 +270,6 @@ func TestALeaderListensForItsLossHoweverItIsConnected(t *testing.T) {
 			s.terminate(t, s.holders(t, c.Key())[0])
 			c.loses(t, "57P01")
 		})
-	}
-}
-
-func inMode(s *server, mode string) func(*testing.T) *sql.DB {
-	return func(t *testing.T) *sql.DB {
-		return pgx.open(t, 0, s.Cluster.DSN(pgcluster.WithParam("default_query_exec_mode", mode)))
 	}
 }
 

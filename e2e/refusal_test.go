@@ -133,7 +133,7 @@ func TestElectionsWorkInEveryQueryMode(t *testing.T) {
 	overWaysToAsk(t, func(t *testing.T, d drivers, opts []pgcluster.DSNOption) {
 		s := onShared(t)
 		c := s.stand(t, d.open(t, 0, s.DSN(opts...)), s.election(t)).run(t, nil)
-		c.elected(t)
+		c.leads(t, d.listens())
 		term := termOf(t, c)
 		wait[hooks.Heartbeat](t, c, nil)
 		expect(t, term.Verify(soon(t)))
