@@ -3,7 +3,6 @@
 package e2e_test
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -25,7 +24,6 @@ import (
 	"testing"
 	"time"
 
-	pgxdriver "github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pgelector/pgelector/db"
@@ -342,49 +340,6 @@ func (s *server) onTLS(t *testing.T) string {
 		return tls.Server(c, config), nil
 	})
 	return "postgres://postgres@" + at.Addr().String() + "/postgres?sslmode=require"
-}
-
-// Other code has left LISTEN on the leader's connection.
-func TestAFloodOfNotificationsCostsALeaderThatListensNothing(t *testing.T) { // alone: the heap is that of all tests
-	inSessionScope(t, "the server sends no notification into a transaction")
-	s := direct(t)
-	config, err := pgxdriver.ParseConfig(s.Cluster.DSN())
-	check(t, err)
-	channel := unique("flood")
-	pool := stdlib.OpenDB(*config, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgxdriver.Conn) error {
-		_, err := conn.Exec(ctx, `LISTEN "`+channel+`"`)
-		return err
-	}))
-	t.Cleanup(func() { expect(t, pool.Close()) })
-	c := s.stand(t, pool, s.election(t), directly()).run(t, nil)
-	c.leads(t, true)
-	beats := c.after()
-	flood := func(size int) {
-		for range 10 {
-			_, err := s.admin.Exec("SELECT pg_notify($1, repeat('x', $2) || i) FROM generate_series(1, 1000) i", channel, size)
-			check(t, err)
-		}
-		next[hooks.Heartbeat](t, beats, nil)
-		next[hooks.Heartbeat](t, beats, nil)
-	}
-	flood(1000)
-	first := heap()
-	for range 3 { // 30 MB
-		flood(1000)
-	}
-	// What arrives before the answer of a heartbeat is in one slice of pgx.Conn, which keeps
-	// what was taken out of it until it grows.
-	now := heap()
-	for rounds := 0; now > first+10<<20 && rounds < 10; rounds++ {
-		flood(1)
-		now = heap()
-	}
-	if now > first+10<<20 {
-		t.Errorf("the heap has grown from %d to %d bytes", first, now)
-	}
-	for _, lost := range c.rec.Demoted() {
-		t.Errorf("demoted: %v", lost.Err)
-	}
 }
 
 // heap returns the bytes in use. What is in a sync.Pool, such as a driver's buffers, survives one collection.

@@ -215,17 +215,28 @@ func TestAMessageThatArrivesInTwoHalvesEndsNoTerm(t *testing.T) {
 func TestAFloodOfMessagesCostsALeaderNoMemory(t *testing.T) { // alone: the heap is that of all tests
 	over(t, map[string]drivers{"pq": pq, "pgx": pgx}, false, func(t *testing.T, d drivers) {
 		interjected(t, d, func(c *candidate, client *interjector) {
-			many := strings.Repeat(notice("NOTICE", strings.Repeat("x", 1000))+message('S', "application_name\x00"+strings.Repeat("x", 1000)+"\x00"), 5000)
-			flood := func() {
-				client.interject(t, many)
+			many := func(size int) string {
+				text := strings.Repeat("x", size)
+				return strings.Repeat(notice("NOTICE", text)+message('S', "application_name\x00"+text+"\x00")+message('A', "\x00\x00\x00\x07channel\x00"+text+"\x00"), 3500)
+			}
+			large, small := many(1000), many(1)
+			flood := func(messages string) {
+				client.interject(t, messages)
 				c.beats(t)
 			}
-			flood()
+			flood(large)
 			first := heap()
 			for range 3 { // 30 MB
-				flood()
+				flood(large)
 			}
-			if now := heap(); now > first+10<<20 {
+			// Notifications that arrive before the answer of a heartbeat are in one slice of pgx.Conn, which
+			// keeps what was taken out of it until it grows.
+			now := heap()
+			for rounds := 0; now > first+10<<20 && rounds < 10; rounds++ {
+				flood(small)
+				now = heap()
+			}
+			if now > first+10<<20 {
 				t.Errorf("the heap has grown from %d to %d bytes", first, now)
 			}
 		})
