@@ -133,40 +133,53 @@ func TestALeaderNoticesBeforeTheNextHeartbeatThatItsServerIsGone(t *testing.T) {
 		cluster := own(t)
 		for _, way := range []struct {
 			name, says string
+			takeover   elector.Takeover // of both
 			strike     func(s *server, pid int) error
 		}{
-			{"fast shutdown", "57P01", func(*server, int) error { return cluster.Shutdown(soon(t), pgcluster.Fast) }},
-			{"immediate shutdown", "", func(*server, int) error { return cluster.Shutdown(soon(t), pgcluster.Immediate) }},
-			{"kill -9 of its backend", "", func(_ *server, pid int) error { return cluster.KillBackend(pid) }},
-			{"kill -9 of another backend", "", func(s *server, _ int) error {
+			{"fast shutdown", "57P01", elector.Deputy, func(*server, int) error { return cluster.Shutdown(soon(t), pgcluster.Fast) }},
+			{"fast shutdown beside a wait", "57P01", elector.Wait, func(*server, int) error { return cluster.Shutdown(soon(t), pgcluster.Fast) }},
+			{"immediate shutdown", "", elector.Wait, func(*server, int) error { return cluster.Shutdown(soon(t), pgcluster.Immediate) }},
+			{"kill -9 of its backend", "", elector.Deputy, func(_ *server, pid int) error { return cluster.KillBackend(pid) }},
+			{"kill -9 of another backend", "", elector.Deputy, func(s *server, _ int) error {
 				return cluster.KillBackend(one[int](t, s.admin, "SELECT pg_backend_pid()"))
 			}},
-			{"kill -9 of the postmaster", "57P01", func(*server, int) error { return syscall.Kill(cluster.PID(), syscall.SIGKILL) }},
+			{"kill -9 of the postmaster", "57P01", elector.Deputy, func(*server, int) error { return syscall.Kill(cluster.PID(), syscall.SIGKILL) }},
 		} {
 			t.Run(way.name, func(t *testing.T) {
 				s := withoutPooler(t, cluster)
 				election := unique(t.Name())
-				leader := s.stand(t, d.open(t, 0, s.DSN()), election, append(unbeaten, directly())...).run(t, nil)
-				leader.leads(t, d.listens())
-				next := s.stand(t, d.open(t, 1, s.DSN()), election, append(unbeaten, directly())...).run(t, nil)
-				next.follows(t)
+				opts := append(slices.Clone(unbeaten), directly(), elector.WithTakeover(way.takeover))
+				leader := s.stand(t, d.open(t, 0, s.DSN()), election, opts...).run(t, nil)
+				first := leader.leads(t, d.listens())
+				next := s.stand(t, d.open(t, 1, s.DSN()), election, opts...).run(t, nil)
+				if next.follows(t); way.takeover == elector.Wait {
+					s.waits(t, next)
+				}
 				check(t, way.strike(s, s.holders(t, leader.Key())[0]))
 				lost := leader.loses(t, way.says)
 				if way.name == "kill -9 of the postmaster" { // its backends end when they notice
 					eventually(t, "the server is gone", func() bool { return !s.up() })
 					return
 				}
-				if strings.HasSuffix(way.name, "shutdown") {
+				if strings.Contains(way.name, "shutdown") {
 					check(t, cluster.Resume(soon(t)))
 				}
 				eventually(t, "the server is back", s.up)
-				again := leader.rec.Cursor()
-				nextElected(t, again) // its first term
 				eventually(t, "somebody leads", func() bool { return len(leader.rec.Elected()) > 1 || len(next.rec.Elected()) > 0 })
 				for _, led := range append(leader.rec.Elected()[1:], next.rec.Elected()...) {
 					if d.listens() && led.At.Before(lost) {
 						t.Errorf("a successor was elected %v before the leader knew", lost.Sub(led.At))
 					}
+					if led.Token <= first.Token {
+						t.Errorf("token %d after the crash does not rise above %d", led.Token, first.Token)
+					}
+				}
+				eventually(t, "only the candidate that holds the lock leads", func() bool {
+					holder, err := next.Leader(soon(t))
+					return err == nil && leader.IsLeader() == (holder.CandidateID == leader.CandidateID()) && next.IsLeader() == (holder.CandidateID == next.CandidateID())
+				})
+				if s.deputy(t, []*candidate{leader, next}); way.takeover == elector.Wait {
+					eventually(t, "the deputy waits again", func() bool { return len(s.waiters(t, leader.Key())) == 1 })
 				}
 			})
 		}

@@ -8,51 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 )
-
-func TestARestartOfTheServerLeavesOneLeader(t *testing.T) {
-	t.Parallel()
-	for name, how := range map[string]struct {
-		mode     pgcluster.Mode
-		takeover elector.Takeover
-	}{"immediate": {pgcluster.Immediate, elector.Deputy}, "fast": {pgcluster.Fast, elector.Deputy},
-		"immediate, waiting": {pgcluster.Immediate, elector.Wait}, "fast, waiting": {pgcluster.Fast, elector.Wait}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			overDrivers(t, func(t *testing.T, d drivers) {
-				c := own(t)
-				s := on(t, c)
-				election := s.election(t)
-				all := []*candidate{}
-				for i := range 3 {
-					all = append(all, s.stand(t, d.open(t, i, s.DSN()), election, elector.WithTakeover(how.takeover)).run(t, nil))
-				}
-				old := firstLeader(t, all, 0)
-				check(t, c.Restart(soon(t), how.mode))
-				fresh := firstLeader(t, all, old.Token)
-				eventually(t, "only the candidate that holds the lock leads", func() bool {
-					leading := ""
-					for _, c := range all {
-						if c.IsLeader() {
-							leading += c.CandidateID()
-						}
-					}
-					leader, err := all[0].Leader(soon(t))
-					return err == nil && leader.CandidateID == leading
-				})
-				if fresh.Token <= old.Token {
-					t.Errorf("token %d after the restart does not rise above %d", fresh.Token, old.Token)
-				}
-				if s.deputy(t, all); how.takeover == elector.Wait {
-					eventually(t, "the deputy waits again", func() bool { return len(s.waiters(t, all[0].Key())) == 1 })
-				}
-			})
-		})
-	}
-}
 
 // firstLeader waits until one of the candidates is elected with a token above after.
 func firstLeader(t *testing.T, all []*candidate, after int64) (found hooks.Elected) {
