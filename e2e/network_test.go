@@ -103,34 +103,19 @@ func TestACutOffLeaderStepsDownBeforeTheServerFreesTheLock(t *testing.T) {
 
 func TestRunReturnsFromADeadLink(t *testing.T) {
 	t.Parallel()
-	for name, prepare := range map[string]func(*testing.T, link, *candidate){
-		"leading": func(t *testing.T, l link, c *candidate) {
-			c.elected(t)
-			l.proxy.BlackHole()
-		},
-		"in a heartbeat": func(t *testing.T, l link, c *candidate) {
-			c.elected(t)
-			l.proxy.BlackHole()
-			time.Sleep(2 * heartbeat) // so that a heartbeat is under way; no event shows it
-		},
-		"with a stuck Verify": func(t *testing.T, l link, c *candidate) {
-			c.elected(t)
+	for name, prepare := range map[string]func(*testing.T, *candidate){
+		"leading":        func(*testing.T, *candidate) {},
+		"in a heartbeat": func(*testing.T, *candidate) { time.Sleep(2 * heartbeat) }, // no event shows that one is under way
+		"with a stuck Verify": func(t *testing.T, c *candidate) {
 			term := termOf(t, c)
-			l.proxy.BlackHole()
 			short, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 			defer cancel()
 			wraps(t, term.Verify(short), context.DeadlineExceeded)
 			closed(t, "the term's context is done", term.Context().Done()) // what is stuck in the driver does not extend it
 			wraps(t, context.Cause(term.Context()), elector.ErrLeaseExpired)
 		},
-		"after its term": func(t *testing.T, l link, c *candidate) {
-			c.elected(t)
-			l.proxy.BlackHole()
-			wait[hooks.Demoted](t, c, nil)
-		},
-		"campaigning": func(t *testing.T, l link, c *candidate) {
-			c.elected(t)
-			l.proxy.BlackHole()
+		"after its term": func(t *testing.T, c *candidate) { wait[hooks.Demoted](t, c, nil) },
+		"campaigning": func(t *testing.T, c *candidate) {
 			wait(t, c, func(e hooks.Campaign) bool { return e.Outcome == hooks.Failed })
 		},
 	} {
@@ -139,7 +124,9 @@ func TestRunReturnsFromADeadLink(t *testing.T) {
 			overEach(t, func(t *testing.T, d drivers) {
 				l := behindAProxy(t)
 				c := l.stand(t, d, 0, l.election(t)).run(t, nil)
-				prepare(t, l, c)
+				c.elected(t)
+				l.proxy.BlackHole()
+				prepare(t, c)
 				c.end(t) // while the link is dead
 			})
 		})
