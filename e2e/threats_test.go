@@ -256,8 +256,6 @@ func TestAStrangerCreatesNothingInTheSchemaPublicUnlessItMay(t *testing.T) {
 var hostile = map[string]map[string]string{
 	"impatient": {"statement_timeout": "200ms", "lock_timeout": "1ms", "idle_session_timeout": "300ms",
 		"idle_in_transaction_session_timeout": "200ms"},
-	"read only":    {"default_transaction_read_only": "on"},
-	"serializable": {"default_transaction_isolation": "serializable"},
 	"deferrable": {"default_transaction_isolation": "serializable", "default_transaction_read_only": "on",
 		"default_transaction_deferrable": "on"},
 	"hasty": {"synchronous_commit": "off"},
@@ -266,23 +264,19 @@ var hostile = map[string]map[string]string{
 	"planner": {"plan_cache_mode": "force_generic_plan", "enable_nestloop": "off", "enable_hashjoin": "off", "jit_above_cost": "0"},
 }
 
-// hostileTo returns a server for a role with these defaults: a new one if the role's
-// transactions wait for others.
-func hostileTo(t *testing.T, defaults map[string]string) *server {
-	if defaults["default_transaction_deferrable"] == "on" {
-		return on(t, own(t))
-	}
-	return onShared(t)
-}
-
-// The deputy waits in the server.
+// The deputy waits in the server. A read-only deferrable transaction waits for the end of other serializable
+// transactions, which may take longer than a lease.
 func TestTheDefaultsOfARoleEndNoTerm(t *testing.T) {
 	t.Parallel()
 	for name, defaults := range hostile {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			overEach(t, func(t *testing.T, d drivers) {
-				s := hostileTo(t, defaults)
+				deferrable := defaults["default_transaction_deferrable"] == "on"
+				s := onShared(t)
+				if deferrable {
+					s = on(t, own(t)) // on the shared one it would wait for those of other tests
+				}
 				dsn := s.DSN(pgcluster.ForRole(s.role(t, defaults)))
 				election := s.election(t)
 				leader := s.stand(t, d.open(t, 0, dsn), election).run(t, nil)
@@ -292,34 +286,22 @@ func TestTheDefaultsOfARoleEndNoTerm(t *testing.T) {
 				for range 5 { // the first may wait for transactions of others
 					next(t, attempts, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
 				}
+				tx, err := s.admin.Begin()
+				check(t, err)
+				defer tx.Rollback()
+				if deferrable {
+					_, err = tx.Exec("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE; CREATE TEMPORARY TABLE written (i int)")
+					check(t, err)
+				}
+				began := time.Now()
+				for _, until := range []time.Duration{lease, 2 * lease} {
+					wait(t, leader, func(h hooks.Heartbeat) bool { return h.At.Sub(began) > until })
+				}
 				leader.survives(t, 1, lease)
+				check(t, tx.Rollback())
 				leader.end(t)
 				deputy.survives(t, 1, lease)
 			})
 		})
 	}
-}
-
-// A read-only deferrable transaction waits for the end of other serializable transactions,
-// which may take longer than a lease.
-func TestALeaderDoesNotWaitForTransactionsOfOthers(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := hostileTo(t, hostile["deferrable"])
-		dsn := s.DSN(pgcluster.ForRole(s.role(t, hostile["deferrable"])))
-		c := s.stand(t, d.open(t, 0, dsn), s.election(t)).run(t, nil)
-		c.elected(t)
-		tx, err := s.admin.Begin()
-		check(t, err)
-		defer tx.Rollback()
-		_, err = tx.Exec("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE; CREATE TEMPORARY TABLE written (i int)")
-		check(t, err)
-		began := time.Now()
-		for _, until := range []time.Duration{lease, 2 * lease} {
-			wait(t, c, func(h hooks.Heartbeat) bool { return h.At.Sub(began) > until })
-		}
-		if n := len(c.rec.Demoted()); n > 0 {
-			t.Errorf("demoted: %v", c.rec.Demoted()[0].Err)
-		}
-	})
 }
