@@ -3,58 +3,53 @@
 package e2e_test
 
 import (
+	"bytes"
 	"encoding/binary"
+	"io"
 	"net"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/pgelector/pgelector/e2e/mimic"
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// An interjector is the connection of one client at the proxy. What it writes comes whole
-// messages at a time, so that others can come between them.
+// An interjector is the connection of one client at the proxy. What the server says comes a whole
+// message at a time, so that others can come between them.
 type interjector struct {
 	net.Conn
 
-	mu      sync.Mutex // held while bytes are sent to the client
-	pid     int        // of the client's backend
-	partial []byte     // of a message of the server
+	mu  sync.Mutex // held while a message is sent to the client
+	pid int        // of the client's backend
 }
 
-func (c *interjector) Write(b []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.partial = append(c.partial, b...)
-	whole := 0
+// ReadFrom sends the client what the server says, for io.Copy.
+func (c *interjector) ReadFrom(server io.Reader) (int64, error) {
 	for {
-		rest := c.partial[whole:]
-		if len(rest) < 5 {
-			break
+		kind, body, err := mimic.Read(server, true)
+		if err != nil {
+			return 0, err
 		}
-		size := 1 + int(binary.BigEndian.Uint32(rest[1:]))
-		if len(rest) < size {
-			break
+		c.mu.Lock()
+		if kind == 'K' { // BackendKeyData
+			c.pid = int(binary.BigEndian.Uint32(body))
 		}
-		if rest[0] == 'K' { // BackendKeyData
-			c.pid = int(binary.BigEndian.Uint32(rest[5:]))
+		_, err = c.Conn.Write(mimic.Frame(kind, body))
+		c.mu.Unlock()
+		if err != nil {
+			return 0, err
 		}
-		whole += size
 	}
-	if _, err := c.Conn.Write(c.partial[:whole]); err != nil {
-		return 0, err
-	}
-	c.partial = slices.Clone(c.partial[whole:])
-	return len(b), nil
 }
 
 // interject sends the client whole messages.
-func (c *interjector) interject(t *testing.T, messages string) {
+func (c *interjector) interject(t *testing.T, messages []byte) {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, err := c.Conn.Write([]byte(messages))
+	_, err := c.Conn.Write(messages)
 	expect(t, err)
 }
 
@@ -97,11 +92,6 @@ func (i *interjectors) of(t *testing.T, pid int) *interjector {
 	return nil
 }
 
-// message returns a message of the protocol.
-func message(kind byte, body string) string {
-	return string(binary.BigEndian.AppendUint32([]byte{kind}, uint32(4+len(body)))) + body
-}
-
 // A real server hardly ever sends a message to a session that is idle. Here a proxy does, between
 // the server's own, in the middle of a wait and of a heartbeat.
 func TestAFloodOfMessagesCostsALeaderNeitherItsTermNorMemory(t *testing.T) { // alone: the heap is that of all tests
@@ -113,8 +103,8 @@ func TestAFloodOfMessagesCostsALeaderNeitherItsTermNorMemory(t *testing.T) { // 
 		client := clients.of(t, s.holders(t, c.Key())[0])
 		flood := func(size int) {
 			text := strings.Repeat("x", size) + "\x00"
-			client.interject(t, strings.Repeat(message('N', "SWARNING\x00VWARNING\x00C01000\x00M"+text+"\x00")+
-				message('S', "application_name\x00"+text)+message('A', "\x00\x00\x00\x07channel\x00"+text), 3500))
+			client.interject(t, bytes.Repeat(slices.Concat(mimic.Frame('N', []byte("SWARNING\x00VWARNING\x00C01000\x00M"+text+"\x00")),
+				mimic.Frame('S', []byte("application_name\x00"+text)), mimic.Frame('A', []byte("\x00\x00\x00\x07channel\x00"+text))), 3500))
 			after := c.after()
 			for range 2 { // the first may have been sent before
 				next[hooks.Heartbeat](t, after, nil)
