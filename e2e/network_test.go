@@ -136,23 +136,16 @@ func TestRunReturnsFromADeadLink(t *testing.T) {
 // The lease limits the time of one statement, not of all statements of an election.
 func TestACandidateOnASlowLinkIsElected(t *testing.T) {
 	t.Parallel()
-	modes := map[string][]elector.Option{"polling": nil, "waiting": {elector.WithTakeover(elector.Wait)}}
-	for mode, opts := range modes {
-		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
-			overEach(t, func(t *testing.T, d drivers) {
-				const length = time.Second
-				l := behindAProxy(t)
-				roundTrip := length / 8
-				if throughPooler {
-					roundTrip /= 2 // one message inside a transaction is several statements
-				}
-				l.proxy.Slow(roundTrip/2, 0)
-				c := l.stand(t, d, 0, l.election(t), append(opts, elector.WithLease(length), elector.WithHeartbeatInterval(length/5))...).run(t, nil)
-				c.elected(t)
-			})
-		})
-	}
+	overEach(t, func(t *testing.T, d drivers) {
+		const length = time.Second
+		l := behindAProxy(t)
+		roundTrip := length / 8
+		if throughPooler {
+			roundTrip /= 2 // one message inside a transaction is several statements
+		}
+		l.proxy.Slow(roundTrip/2, 0)
+		l.stand(t, d, 0, l.election(t), elector.WithLease(length), elector.WithHeartbeatInterval(length/5)).run(t, nil).elected(t)
+	})
 }
 
 // The kernel of a frozen server accepts connections, but nothing answers. A driver with
