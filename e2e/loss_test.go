@@ -171,7 +171,7 @@ func TestALeaderNoticesBeforeTheNextHeartbeatThatItsServerIsGone(t *testing.T) {
 					holder, err := next.Leader(soon(t))
 					return err == nil && leader.IsLeader() == (holder.CandidateID == leader.CandidateID()) && next.IsLeader() == (holder.CandidateID == next.CandidateID())
 				})
-				if s.deputy(t, []*candidate{leader, next}); way.takeover == elector.Wait {
+				if s.deputy(t, []*candidate{next, leader}); way.takeover == elector.Wait {
 					eventually(t, "the deputy waits again", func() bool { return len(s.waiters(t, leader.Key())) == 1 })
 				}
 			})
