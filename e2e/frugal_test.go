@@ -10,8 +10,8 @@ import (
 	"maps"
 	"regexp"
 	"sync"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/stdlib"
 
@@ -25,141 +25,6 @@ import (
 func withoutLeader(rec *hookstest.Recorder) elector.CommonOption {
 	return elector.WithHooks(hooks.Funcs{Elected: rec.OnElected, Demoted: rec.OnDemoted, Error: rec.OnError,
 		Heartbeat: rec.OnHeartbeat, Campaign: rec.OnCampaign})
-}
-
-// plain makes a candidate on a pool that counts its statements.
-func (s *server) plain(t *testing.T, d drivers, i int, election string, opts ...elector.Option) (*candidate, *counter) {
-	t.Helper()
-	pool, counter := d.openCounted(t, i, s.DSN())
-	c := &candidate{rec: hookstest.NewRecorder(), pool: pool}
-	e, err := elector.New(pool, election, append([]elector.Option{elector.WithLease(lease), elector.WithHeartbeatInterval(heartbeat),
-		elector.WithRetryInterval(retry), withoutLeader(c.rec)}, opts...)...)
-	check(t, err)
-	c.Elector = e
-	t.Cleanup(func() { s.leavesNothing(t, c) })
-	return c, counter
-}
-
-func same(t *testing.T, what string, got, want map[string]int) {
-	t.Helper()
-	if !maps.Equal(got, want) {
-		t.Errorf("%s: got %v, want %v", what, got, want)
-	}
-}
-
-// atMost checks that at most one heartbeat was sent each interval, besides one that was under
-// way at first.
-func atMost(t *testing.T, pings int, began time.Time) {
-	t.Helper()
-	if most := 1 + int(time.Since(began)/heartbeat); pings > most {
-		t.Errorf("%d heartbeats, want at most %d", pings, most)
-	}
-}
-
-// closes removes the heartbeats from sent, and the BEGIN that closes the connection for good,
-// which is repeated if it takes long.
-func closes(t *testing.T, sent map[string]int) {
-	t.Helper()
-	if n := sent["BEGIN"]; n != 1 && n != 2 {
-		t.Errorf("BEGIN was sent %d times", n)
-	}
-	delete(sent, "BEGIN")
-	delete(sent, "Ping")
-}
-
-// The first attempt also checks the server. The test counts later ones.
-func TestStatementsAreFew(t *testing.T) {
-	inSessionScope(t, "it counts the statements of that scope")
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		leader, led := s.plain(t, d, 0, election)
-		follower, followed := s.plain(t, d, 1, election)
-
-		term, err := leader.Campaign(soon(t))
-		check(t, err)
-		_, _, err = follower.TryCampaign(soon(t))
-		check(t, err)
-		expect(t, term.Resign(soon(t)))
-
-		before := led.now()
-		term, err = leader.Campaign(soon(t))
-		check(t, err)
-		elected := led.since(before)
-		delete(elected, "Ping") // a heartbeat may have come
-		delete(elected, "HeldLocks")
-		same(t, "an election", elected, map[string]int{"TryLock": 1, "Confirm": 1})
-
-		before = followed.now()
-		for range 5 {
-			_, _, err = follower.TryCampaign(soon(t))
-			check(t, err)
-		}
-		same(t, "five attempts that fail", followed.since(before), map[string]int{"TryLock": 5})
-
-		wait[hooks.Heartbeat](t, leader, nil) // the count begins at a heartbeat
-		beats := leader.after()
-		began := time.Now()
-		before = led.now()
-		for range 5 {
-			next[hooks.Heartbeat](t, beats, nil)
-		}
-		rest := led.since(before)
-		atMost(t, rest["Ping"], began)
-		if most := 2 + int(time.Since(began)/time.Second); rest["HeldLocks"] > most {
-			t.Errorf("the locks are validated %d times in %v", rest["HeldLocks"], time.Since(began))
-		}
-		delete(rest, "Ping")
-		delete(rest, "HeldLocks")
-		same(t, "beside heartbeats", rest, map[string]int{})
-
-		before = led.now()
-		expect(t, term.Resign(soon(t)))
-		resigned := led.since(before)
-		closes(t, resigned)
-		same(t, "a resignation", resigned, map[string]int{"Unlock": 1})
-	})
-}
-
-// A deputy prepares the statements of a hand-over beforehand.
-func TestAHandOverSendsPreparedStatements(t *testing.T) {
-	inSessionScope(t, "it counts the statements of that scope")
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		first, _ := s.plain(t, d, 0, election, inServer...)
-		leader, led := s.plain(t, d, 0, election, inServer...)
-		follower, followed := s.plain(t, d, 1, election, inServer...)
-		first.run(t, nil)
-		first.elected(t)
-		leader.run(t, nil)
-		s.waits(t, leader)
-		first.end(t)
-		leader.elected(t)
-		eventually(t, "the first leader's seat is free", func() bool {
-			return one[int](t, s.admin, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", first.CandidateID()) == 0
-		})
-		follower.run(t, nil)
-		s.waits(t, follower)
-
-		term := termOf(t, leader)
-		beforeLed, beforeFollowed := led.now(), followed.now()
-		expect(t, term.Resign(soon(t)))
-		follower.elected(t)
-		resigned, handedOver := led.since(beforeLed), followed.since(beforeFollowed)
-		if resigned["prepared Unlock"] != 1 || resigned["Unlock"] != 0 {
-			t.Errorf("a resignation: %v", resigned)
-		}
-		if handedOver["prepared Confirm"] == 0 {
-			t.Errorf("the grant was not verified: %v", handedOver)
-		}
-		for _, repeated := range []string{"WaitLock", "prepared Confirm", "Ping", "PairIsFree", "Identify"} { // the deputy may have begun another wait
-			delete(handedOver, repeated)
-		}
-		same(t, "beside waits", handedOver, map[string]int{})
-	})
 }
 
 // quiet returns a server that writes nothing unless a client makes it.
@@ -229,6 +94,9 @@ type counter struct {
 	mu     sync.Mutex
 	counts map[string]int
 	before sync.Map // the text of a statement → what the session sends before it, once
+
+	each  func(n int) // if not nil, called before each statement that is no prepared one, with its number from 0
+	asked atomic.Int32
 }
 
 var nameOfStatement = regexp.MustCompile(`^-- name: (\w+)`)
@@ -241,6 +109,14 @@ func (c *counter) count(statement string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.counts[name]++
+}
+
+// asks counts a statement, and calls each.
+func (c *counter) asks(statement string) {
+	c.count(statement)
+	if c.each != nil {
+		c.each(int(c.asked.Add(1)) - 1)
+	}
 }
 
 // since returns the counts since before.
@@ -311,7 +187,7 @@ type countingConn struct {
 func (c countingConn) Raw() driver.Conn { return c.capable }
 
 func (c countingConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	c.counter.count(query)
+	c.counter.asks(query)
 	if before, ok := c.counter.before.LoadAndDelete(query); ok {
 		if _, err := c.capable.ExecContext(ctx, before.(string), nil); err != nil {
 			return nil, err
@@ -321,12 +197,12 @@ func (c countingConn) QueryContext(ctx context.Context, query string, args []dri
 }
 
 func (c countingConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	c.counter.count(query)
+	c.counter.asks(query)
 	return c.capable.ExecContext(ctx, query, args)
 }
 
 func (c countingConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	c.counter.count("prepare")
+	c.counter.asks("prepare")
 	stmt, err := c.capable.PrepareContext(ctx, query)
 	return countingStmt{stmt, query, c.counter}, err
 }
@@ -344,7 +220,7 @@ func (s countingStmt) QueryContext(ctx context.Context, args []driver.NamedValue
 }
 
 func (c countingConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
-	c.counter.count("begin")
+	c.counter.asks("begin")
 	return c.capable.BeginTx(ctx, opts)
 }
 

@@ -5,12 +5,9 @@ package e2e_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 )
@@ -35,51 +32,6 @@ func TestAProcessWhoseLockIsGoneStepsDownAndAnotherLeads(t *testing.T) {
 			seen, err := look.Leader(soon(t))
 			return err == nil && seen.CandidateID == next.ID
 		})
-	})
-}
-
-// Other code, or the driver, frees the lock on the leader's own connection. Each heartbeat is answered.
-func TestALockThatIsGoneEndsTheTermByTheValidation(t *testing.T) {
-	inSessionScope(t, "in a transaction each heartbeat proves that the lock is held")
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		const every = 300 * time.Millisecond
-		s := onShared(t)
-		free := func(c *counter, key int64) {
-			c.before.Store(db.Ping, fmt.Sprintf("SELECT pg_advisory_unlock(%d)", key))
-		}
-		pool, counter := d.openCounted(t, 0, s.DSN())
-		own := s.stand(t, pool, s.election(t), elector.WithValidateInterval(every)).run(t, nil)
-		own.elected(t)
-		if got := own.Settings().ValidateInterval; got < every || got > 10*heartbeat {
-			t.Errorf("the interval in force is %v", got)
-		}
-		elections := s.elections(t, 3)
-		sharedPool, sharedCounter := d.openCounted(t, 1, s.DSN())
-		many := s.share(t, sharedPool, elector.WithValidateInterval(every)).join(t, elections).run(t, nil)
-		eventually(t, "all are led", func() bool { return many.leading() == 3 })
-		offPool, offCounter := d.openCounted(t, 0, s.DSN())
-		off := s.stand(t, offPool, s.election(t), elector.WithValidateInterval(0)).run(t, nil)
-		off.elected(t)
-		free(counter, own.Key())
-		free(sharedCounter, many.all[1].Key())
-		free(offCounter, off.Key())
-		beats := off.after()
-		for name, lost := range map[string]hooks.Demoted{"its own": wait[hooks.Demoted](t, own, nil), "a shared": next[hooks.Demoted](t, many.rec.Cursor(), nil)} {
-			wraps(t, lost.Err, elector.ErrSessionLost)
-			if !strings.Contains(lost.Err.Error(), "does not hold the lock") {
-				t.Errorf("on %s session: %v", name, lost.Err)
-			}
-		}
-		for range 15 {
-			next[hooks.Heartbeat](t, beats, nil)
-		}
-		if n := len(off.rec.Demoted()); n > 0 || off.Settings().ValidateInterval != 0 || offCounter.now()["HeldLocks"] > 0 {
-			t.Errorf("validations are off: %d terms ended, %v", n, off.Settings())
-		}
-		counter.before.Clear()
-		sharedCounter.before.Clear()
-		offCounter.before.Clear()
 	})
 }
 

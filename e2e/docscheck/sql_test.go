@@ -18,7 +18,7 @@ var ran = []struct{ page, first, file, test, calls string }{
 	{"docs/threats.md", "-- connect", "e2e/threats_test.go", "TestARoleThatMayNotConnectCannotTakeTheLock", `defend(t, "connect")`},
 	{"docs/threats.md", "-- locks", "e2e/threats_test.go", "TestARoleThatMayNotCallTheLockFunctionsCannotTakeTheLock", `defend(t, "locks")`},
 	{"docs/threats.md", "-- tables", "e2e/crowds_test.go", "TestStrangersOfAnotherDatabaseCanFillTheLockTableUnlessTheyMayNotLockThere", `defend(t, "tables")`},
-	{"docs/threats.md", "-- create", "e2e/threats_test.go", "TestAStrangersFunctionsDoNotRunAsTheCandidates", `defend(t, "create")`},
+	{"docs/threats.md", "-- create", "e2e/threats_test.go", "TestAStrangerCreatesNothingInTheSchemaPublicUnlessItMay", `defend(t, "create")`},
 	{"docs/threats.md", "-- connections", "e2e/crowds_test.go", "TestStrangersCanTakeEveryConnectionUnlessTheyAreLimited", `defend(t, "connections")`},
 	{"docs/threats.md", "-- sight", "e2e/crowds_test.go", "TestAStrangerSeesWhoLeadsUnlessItMayNotLook", `defend(t, "sight")`},
 }

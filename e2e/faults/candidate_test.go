@@ -8,16 +8,13 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib"
 
@@ -63,14 +60,12 @@ func runCandidate(text string) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	o := &orders{gates: map[string]chan struct{}{}}
+	ctx, o := context.Background(), &orders{gates: map[string]chan struct{}{}}
 	go func() {
 		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 			close(o.gate(in.Text()))
 		}
-		stop()
-		time.AfterFunc(time.Second, func() { os.Exit(0) }) // its server may be away
+		os.Exit(0)
 	}()
 	log := slog.New(slog.NewTextHandler(os.Stdout, nil))
 	e, err := elector.New(pool, s.Election, elector.WithCandidateID(s.ID), elector.WithLease(lease), elector.WithHooks(sloghooks.New(log)))
@@ -130,74 +125,27 @@ func campaign(ctx context.Context, e *elector.Elector, o *orders) error {
 }
 
 // A process is a candidate.
-type process struct {
-	cmd    *exec.Cmd
-	orders io.WriteCloser
+type process struct{ *must.Process }
 
-	mu    sync.Mutex
-	lines []string
-}
-
-func launch(t *testing.T, s settings) *process {
+func launch(t *testing.T, s settings) process {
 	t.Helper()
 	text, err := json.Marshal(s)
 	must.Check(t, err)
-	p := &process{cmd: exec.Command(os.Args[0])}
-	p.cmd.Env = append(os.Environ(), candidateVariable+"="+string(text))
-	p.cmd.Stderr = os.Stderr
-	out, err := p.cmd.StdoutPipe()
-	must.Check(t, err)
-	p.orders, err = p.cmd.StdinPipe()
-	must.Check(t, err)
-	must.Check(t, p.cmd.Start())
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		for in := bufio.NewScanner(out); in.Scan(); {
-			p.mu.Lock()
-			p.lines = append(p.lines, in.Text())
-			p.mu.Unlock()
-		}
-	}()
-	t.Cleanup(func() {
-		_ = p.cmd.Process.Signal(syscall.SIGCONT)
-		_ = p.orders.Close()
-		<-read
-		_ = p.cmd.Wait()
-		if t.Failed() {
-			t.Logf("%s logged:\n%s", s.ID, strings.Join(p.lines, "\n"))
-		}
-	})
-	return p
-}
-
-func (p *process) order(t *testing.T, name string) {
-	t.Helper()
-	_, err := fmt.Fprintln(p.orders, name)
-	must.Check(t, err)
-}
-
-func (p *process) signal(t *testing.T, sig syscall.Signal) {
-	t.Helper()
-	must.Check(t, p.cmd.Process.Signal(sig))
-}
-
-// logged returns the lines so far.
-func (p *process) logged() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.lines)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), candidateVariable+"="+string(text))
+	cmd.Stderr = os.Stderr
+	return process{must.Start(t, cmd)}
 }
 
 // logs waits for lines with these messages, in any order, after so many lines.
-func (p *process) logs(t *testing.T, after int, messages ...string) {
+func (p process) logs(t *testing.T, after int, messages ...string) {
 	t.Helper()
 	for _, message := range messages {
 		if strings.Contains(message, " ") {
 			message = fmt.Sprintf("%q", message)
 		}
 		must.Eventually(t, message, func() bool {
-			return slices.ContainsFunc(p.logged()[after:], func(line string) bool { return strings.Contains(line, " msg="+message+" ") })
+			return slices.ContainsFunc(p.Lines()[after:], func(line string) bool { return strings.Contains(line, " msg="+message+" ") })
 		})
 	}
 }

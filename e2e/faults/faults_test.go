@@ -57,7 +57,7 @@ type pair struct {
 	cluster          *pgcluster.Cluster
 	proxy            *pgcluster.Proxy // of the leader, and of both if the server breaks
 	election         string
-	leader, follower *process
+	leader, follower process
 	skip             [2]int // how many lines each had logged before the fault
 }
 
@@ -72,13 +72,13 @@ type fault struct {
 
 var faults = []fault{
 	{name: "`kill -9` of the leader", happens: func(p *pair) {
-		p.leader.signal(p.T, syscall.SIGKILL)
+		p.leader.Signal(p.T, syscall.SIGKILL)
 		p.followerLeads()
 	}},
 	{name: "the leader is frozen, and thawed", happens: func(p *pair) {
-		p.leader.signal(p.T, syscall.SIGSTOP)
+		p.leader.Signal(p.T, syscall.SIGSTOP)
 		p.followerLeads()
-		p.leader.signal(p.T, syscall.SIGCONT)
+		p.leader.Signal(p.T, syscall.SIGCONT)
 		p.leaderFollows()
 	}},
 	{name: "its link is cut, and mended", happens: func(p *pair) {
@@ -109,18 +109,18 @@ var faults = []fault{
 	}},
 	{name: "the follower's pool is full", follower: settings{Full: true}, happens: func(p *pair) {
 		p.follower.logs(p.T, 0, "attempt failed")
-		p.follower.order(p.T, "free")
+		p.follower.Order(p.T, "free")
 		p.follower.logs(p.T, 0, "attempts succeed again", "became deputy")
 	}},
 	{name: "a hook of the leader blocks", leader: settings{Blocks: true}, happens: func(p *pair) {
 		p.leader.logs(p.T, 0, "hook does not return")
-		p.leader.order(p.T, "unblock")
+		p.leader.Order(p.T, "unblock")
 		p.leader.logs(p.T, 0, "hook returned after all")
 	}},
 	{name: "`lead` hangs when it is asked to go", leader: settings{Hangs: true}, happens: func(p *pair) {
 		asked := p.askToGo()
 		p.leader.logs(p.T, p.skip[0], "work outlived its term")
-		p.leader.order(p.T, "return")
+		p.leader.Order(p.T, "return")
 		must.Check(p.T, <-asked)
 		p.followerLeads()
 		p.leaderFollows()
@@ -143,7 +143,7 @@ func (p *pair) outage(happens func() error) {
 func (p *pair) changesOver() {
 	p.followerLeads()
 	p.leader.logs(p.T, p.skip[0], "demoted")
-	p.leader.order(p.T, "campaign")
+	p.leader.Order(p.T, "campaign")
 	p.leaderFollows()
 }
 
@@ -192,14 +192,14 @@ func (f fault) lines(t *testing.T) (leader, follower string) {
 	}
 	p.leader = launch(t, f.leader)
 	p.leader.logs(t, 0, "elected")
-	p.skip[0] = len(p.leader.logged())
+	p.skip[0] = len(p.leader.Lines())
 	p.follower = launch(t, f.follower)
 	if !f.follower.Full {
 		p.follower.logs(t, 0, "leader changed", "became deputy")
-		p.skip[1] = len(p.follower.logged())
+		p.skip[1] = len(p.follower.Lines())
 	}
 	f.happens(p)
-	return cell(p.leader.logged()[p.skip[0]:]), cell(p.follower.logged()[p.skip[1]:])
+	return cell(p.leader.Lines()[p.skip[0]:]), cell(p.follower.Lines()[p.skip[1]:])
 }
 
 var (

@@ -5,10 +5,7 @@
 package upgrade_test
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -134,38 +131,6 @@ var check, eventually = must.Check, must.Eventually
 // name returns the name of an election that nobody else stands in, also when tests are repeated.
 func name(t *testing.T) string { return fmt.Sprint(t.Name(), time.Now().UnixNano()) }
 
-// A process is a program of some version. The end of the test kills it.
-type process struct {
-	cmd    *exec.Cmd
-	exited chan struct{}
-	errs   bytes.Buffer // to be read once it has exited
-}
-
-func start(t *testing.T, cmd *exec.Cmd) *process {
-	t.Helper()
-	p := &process{cmd: cmd, exited: make(chan struct{})}
-	cmd.Stderr = &p.errs
-	check(t, cmd.Start())
-	go func() {
-		_ = cmd.Wait()
-		close(p.exited)
-	}()
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGCONT)
-		_ = cmd.Process.Kill()
-		<-p.exited
-		if t.Failed() {
-			t.Logf("%v said:\n%s", cmd.Args, &p.errs)
-		}
-	})
-	return p
-}
-
-func (p *process) signal(t *testing.T, sig syscall.Signal) {
-	t.Helper()
-	check(t, p.cmd.Process.Signal(sig))
-}
-
 // The command of each candidate holds a lock of the file system until its last process is gone.
 const command = `exec 9>"$DIR/lock"; flock -n 9 || echo overlap >>"$DIR/terms"
 echo $PGELECTOR_TOKEN $PGELECTOR_CANDIDATE >>"$DIR/terms"
@@ -175,12 +140,12 @@ trap 'exit 0' TERM; sleep 1000 & wait`
 type fleet struct {
 	*testing.T
 	election, dir string
-	members       map[string]*process // by candidate id
+	members       map[string]*must.Process // by candidate id
 	made          int
 }
 
 func newFleet(t *testing.T) *fleet {
-	return &fleet{T: t, election: name(t), dir: t.TempDir(), members: map[string]*process{}}
+	return &fleet{T: t, election: name(t), dir: t.TempDir(), members: map[string]*must.Process{}}
 }
 
 // join starts a candidate of that version, and returns its id.
@@ -195,16 +160,16 @@ func (f *fleet) join(v version) string {
 	args := append([]string{"run", "--election", f.election, "--candidate", id, "--lease", "2s", "--heartbeat", "100ms", "--retry", "50ms"}, again...)
 	cmd := exec.Command(v.program("pgelector"), append(args, "--", "sh", "-c", command)...)
 	cmd.Env = append(os.Environ(), "DATABASE_URL="+shared.Get(f).DSN(), "DIR="+f.dir)
-	f.members[id] = start(f.T, cmd)
+	f.members[id] = must.Start(f.T, cmd)
 	return id
 }
 
 // leave ends a candidate in order.
 func (f *fleet) leave(id string) {
 	f.Helper()
-	f.members[id].signal(f.T, syscall.SIGTERM)
+	f.members[id].Signal(f.T, syscall.SIGTERM)
 	select {
-	case <-f.members[id].exited:
+	case <-f.members[id].Ended:
 	case <-time.After(patience):
 		f.Fatalf("%s does not end", id)
 	}
@@ -303,11 +268,11 @@ func TestALeaderThatIsFrozenIsReplacedByAnotherVersion(t *testing.T) {
 		first := f.join(from)
 		f.elects(1)
 		second := f.join(to)
-		f.members[first].signal(t, syscall.SIGSTOP) // its guard ends the command
+		f.members[first].Signal(t, syscall.SIGSTOP) // its guard ends the command
 		if leader := f.elects(2); leader != second {
 			t.Errorf("%s leads", leader)
 		}
-		f.members[first].signal(t, syscall.SIGCONT)
+		f.members[first].Signal(t, syscall.SIGCONT)
 		f.leave(second)
 		f.elects(3)
 	})
@@ -331,54 +296,28 @@ func TestALeaderOfTheOlderVersionHearsNoRequest(t *testing.T) {
 type candidate struct {
 	*testing.T
 	id      string
-	process *process
-	orders  io.Writer
-	lines   chan string
+	process *must.Process
+	read    int // lines
 }
 
 func stand(t *testing.T, v version, election, id, lease, heartbeat string) *candidate {
 	t.Helper()
 	cmd := exec.Command(v.program("candidate"), shared.Get(t).DSN(), election, id, lease, heartbeat)
-	in, err := cmd.StdinPipe()
-	check(t, err)
-	read, write := io.Pipe()
-	cmd.Stdout = write
-	c := &candidate{T: t, id: id, orders: in, lines: make(chan string, 100)}
-	ended := make(chan struct{})
-	t.Cleanup(func() {
-		_ = write.Close()
-		<-ended
-	})
-	go func() {
-		defer close(ended)
-		for s := bufio.NewScanner(read); s.Scan(); {
-			c.lines <- s.Text()
-		}
-	}()
-	c.process = start(t, cmd)
-	return c
-}
-
-func (c *candidate) order(words ...string) {
-	c.Helper()
-	_, err := fmt.Fprintln(c.orders, strings.Join(words, " "))
-	check(c.T, err)
+	return &candidate{T: t, id: id, process: must.Start(t, cmd)}
 }
 
 // says waits for a line with that first word, and returns the rest.
-func (c *candidate) says(word string) string {
+func (c *candidate) says(word string) (rest string) {
 	c.Helper()
-	timeout := time.After(patience)
-	for {
-		select {
-		case line := <-c.lines:
-			if first, rest, _ := strings.Cut(line, " "); first == word {
-				return rest
-			}
-		case <-timeout:
-			c.Fatalf("%s does not say %q", c.id, word)
+	eventually(c.T, fmt.Sprintf("%s says %q", c.id, word), func() (found bool) {
+		for lines := c.process.Lines(); c.read < len(lines) && !found; c.read++ {
+			var first string
+			first, rest, _ = strings.Cut(lines[c.read], " ")
+			found = first == word
 		}
-	}
+		return found
+	})
+	return rest
 }
 
 func (c *candidate) elected() (token int64) {
@@ -402,10 +341,10 @@ func TestAFencedTransactionHoldsUpALeaderOfAnotherVersion(t *testing.T) {
 		first := stand(t, from, election, "first", "10m", "2m")
 		token := first.elected()
 		second := stand(t, to, election, "second", "10m", "2m")
-		first.order("write", table)
+		first.process.Order(t, "write", table)
 		first.says("inside")
 		if from == today {
-			first.process.signal(t, syscall.SIGSTOP)
+			first.process.Signal(t, syscall.SIGSTOP)
 		}
 		var ended bool
 		check(t, conn.QueryRow(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted
@@ -417,8 +356,8 @@ func TestAFencedTransactionHoldsUpALeaderOfAnotherVersion(t *testing.T) {
 				uint32(high), uint32(low)).Scan(&waits))
 			return waits
 		})
-		first.process.signal(t, syscall.SIGCONT)
-		first.order("go on")
+		first.process.Signal(t, syscall.SIGCONT)
+		first.process.Order(t, "go on")
 		said := first.says("wrote")
 		if from == old && said != "<nil>" {
 			t.Fatalf("a transaction that began in its term: %s", said)
@@ -432,13 +371,13 @@ func TestAFencedTransactionHoldsUpALeaderOfAnotherVersion(t *testing.T) {
 			want = []int64{token, next}
 		}
 		if from == old {
-			first.order("write", table)
+			first.process.Order(t, "write", table)
 			if said := first.says("wrote"); said == "<nil>" || !strings.Contains(said, "rolled back") {
 				t.Errorf("a transaction after the term: %s", said)
 			}
 		}
-		second.order("write", table)
-		second.order("go on")
+		second.process.Order(t, "write", table)
+		second.process.Order(t, "go on")
 		if said := second.says("wrote"); said != "<nil>" {
 			t.Error(said)
 		}
@@ -459,7 +398,7 @@ func TestATransferToACandidateOfAnotherVersionFails(t *testing.T) {
 		first := stand(t, from, election, "first", "5s", "200ms")
 		first.elected()
 		second := stand(t, to, election, "second", "5s", "200ms")
-		first.order("transfer", second.id)
+		first.process.Order(t, "transfer", second.id)
 		if said := first.says("transferred"); said == "<nil>" {
 			t.Errorf("the transfer: %s", said)
 		}

@@ -2,8 +2,8 @@ package listen
 
 import (
 	"context"
-	"database/sql"
 	"errors"
+	"fmt"
 	"net"
 	"reflect"
 	"sync/atomic"
@@ -11,116 +11,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
 )
-
-// A talk is pgx's connection to a server that speaks when the test says.
-type talk struct {
-	says     chan pgproto3.BackendMessage
-	asked    atomic.Int32
-	wrapping func(net.Conn) net.Conn // what pgx sees; may be nil
-}
-
-// pgxPool makes a pool of pgx whose connections talk.
-func (k *talk) pgxPool(t *testing.T) *sql.DB {
-	t.Helper()
-	config, err := pgx.ParseConfig("host=server user=u database=d sslmode=disable")
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.LookupFunc = func(context.Context, string) ([]string, error) { return []string{"192.0.2.1"}, nil }
-	config.DialFunc = func(context.Context, string, string) (net.Conn, error) {
-		client, server := net.Pipe()
-		go k.serve(server)
-		if k.wrapping != nil {
-			client = k.wrapping(client)
-		}
-		return client, nil
-	}
-	return stdlib.OpenDB(*config)
-}
-
-func (k *talk) serve(wire net.Conn) {
-	defer wire.Close()
-	b := pgproto3.NewBackend(wire, wire)
-	send := func(all ...pgproto3.BackendMessage) {
-		for _, m := range all {
-			b.Send(m)
-		}
-		_ = b.Flush()
-	}
-	if _, err := b.ReceiveStartupMessage(); err != nil {
-		return
-	}
-	ready := &pgproto3.ReadyForQuery{TxStatus: 'I'}
-	send(&pgproto3.AuthenticationOk{}, &pgproto3.BackendKeyData{ProcessID: 1, SecretKey: make([]byte, 4)}, ready)
-	heard, gone := make(chan pgproto3.FrontendMessage), make(chan struct{})
-	defer close(gone)
-	go func() {
-		defer close(heard)
-		for {
-			m, err := b.Receive()
-			if err != nil {
-				return
-			}
-			select {
-			case heard <- m:
-			case <-gone:
-				return
-			}
-		}
-	}()
-	for {
-		select {
-		case m := <-k.says:
-			if m == nil {
-				return
-			}
-			send(m)
-			if _, ok := m.(*pgproto3.ErrorResponse); ok {
-				return
-			}
-		case m, ok := <-heard:
-			switch m.(type) {
-			case *pgproto3.Query:
-				k.asked.Add(1)
-				send(&pgproto3.EmptyQueryResponse{}, ready)
-			case *pgproto3.Terminate:
-				return
-			}
-			if !ok {
-				return
-			}
-		}
-	}
-}
-
-// talking runs a test in virtual time with a connection of pgx.
-func talking(t *testing.T, k *talk, test func(t *testing.T, c *pin.Conn)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		k.says = make(chan pgproto3.BackendMessage)
-		pool := k.pgxPool(t)
-		defer pool.Close()
-		c, _, err := pin.Take(t.Context(), pool, time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
-		test(t, c)
-	})
-}
-
-func pingFor(t *testing.T, c *pin.Conn) error {
-	t.Helper()
-	_, err := c.Call(t.Context(), func(ctx context.Context, _ *db.Queries) error { return c.Ping(ctx) }, func(err error) error { return err }, nil)
-	return err
-}
 
 func TestAConnectionOfPgxIsWaitedOnAndUsedAfterwards(t *testing.T) {
 	k := &talk{}
@@ -133,13 +31,7 @@ func TestAConnectionOfPgxIsWaitedOnAndUsedAfterwards(t *testing.T) {
 				t.Errorf("after a trial: %v", err)
 			}
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			c.Listen(ctx, wait, func(err error) { t.Errorf("lost: %v", err) })
-		}()
-		synctest.Wait()
+		stop := listenFor(t, c)
 		for range 3 {
 			k.says <- &pgproto3.NotificationResponse{PID: 2, Channel: "c", Payload: "p"}
 			synctest.Wait()
@@ -151,10 +43,73 @@ func TestAConnectionOfPgxIsWaitedOnAndUsedAfterwards(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		cancel()
-		<-ended
+		stop()
 		if err := pingFor(t, c); err != nil || k.asked.Load() != 6 {
 			t.Errorf("%d statements were sent: %v", k.asked.Load(), err)
+		}
+		c.GiveBack()
+	})
+}
+
+// Each message is one that a server may send at any time. The statement is sent while half of it has arrived.
+func TestAMessageThatArrivesInTwoHalvesLosesNoConnectionOfPgx(t *testing.T) {
+	for name, m := range map[string]pgproto3.BackendMessage{
+		"notice":       &pgproto3.NoticeResponse{Severity: "WARNING", SeverityUnlocalized: "WARNING", Code: "01000", Message: "the weather changes"},
+		"parameter":    &pgproto3.ParameterStatus{Name: "application_name", Value: "another"},
+		"notification": &pgproto3.NotificationResponse{PID: 7, Channel: "channel", Payload: "payload"},
+	} {
+		text, err := m.Encode(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, cut := range []int{1, 4, 5, len(text) - 1, len(text)} { // in the header, behind it, and none
+			t.Run(fmt.Sprint(name, " ", cut), func(t *testing.T) {
+				k := &talk{}
+				talking(t, k, func(t *testing.T, c *pin.Conn) {
+					stop := listenFor(t, c)
+					for range 3 {
+						k.says <- part(text[:cut])
+						synctest.Wait()
+						if !c.IsBusy() {
+							t.Fatal("it ends the wait")
+						}
+						k.rest <- part(text[cut:])
+						if err := pingFor(t, c); err != nil {
+							t.Fatal(err)
+						}
+						synctest.Wait()
+					}
+					stop()
+					if err := pingFor(t, c); err != nil || k.asked.Load() != 4 || k.dials.Load() != 1 {
+						t.Errorf("%d statements were sent on %d connections: %v", k.asked.Load(), k.dials.Load(), err)
+					}
+					c.GiveBack()
+				})
+			})
+		}
+	}
+}
+
+// A context that ends makes this configuration send a cancel request, and wait for two seconds.
+func TestTheEndOfAWaitSendsNoCancelRequestAndDelaysNoStatement(t *testing.T) {
+	k := &talk{watching: func(c *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: 2 * time.Second}
+	}}
+	talking(t, k, func(t *testing.T, c *pin.Conn) {
+		stop := listenFor(t, c)
+		began := time.Now()
+		for range 50 {
+			synctest.Wait()
+			if !c.IsBusy() {
+				t.Fatal("it is not waited on")
+			}
+			if err := pingFor(t, c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		stop()
+		if took := time.Since(began); took > 0 || k.dials.Load() > 1 {
+			t.Errorf("50 waits ended in %v, with %d connections", took, k.dials.Load())
 		}
 		c.GiveBack()
 	})
@@ -214,11 +169,12 @@ func (tooSoon) Temporary() bool { return true }
 type timelessConn struct {
 	net.Conn
 	timeless *atomic.Bool
+	says     error // to who sets one
 }
 
 func (c timelessConn) SetReadDeadline(at time.Time) error {
 	if c.timeless.Load() {
-		return errTooSoon
+		return c.says
 	}
 	return c.Conn.SetReadDeadline(at)
 }
@@ -227,7 +183,7 @@ func TestAConnectionOfPgxWithoutDeadlinesThatCanBeSetIsNotWaitedOn(t *testing.T)
 	var now atomic.Bool
 	for name, wrapping := range map[string]func(net.Conn) net.Conn{
 		"it has its own":       func(c net.Conn) net.Conn { return hastyConn{c, &now, tooSoon{}} },
-		"it knows none":        func(c net.Conn) net.Conn { return timelessConn{c, &now} },
+		"it knows none":        func(c net.Conn) net.Conn { return timelessConn{c, &now, errTooSoon} },
 		"it has what it needs": func(c net.Conn) net.Conn { return c },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -242,6 +198,21 @@ func TestAConnectionOfPgxWithoutDeadlinesThatCanBeSetIsNotWaitedOn(t *testing.T)
 			})
 		})
 	}
+}
+
+// The trial ends the wait by closing the connection, as one through ssh needs it.
+func TestAConnectionOfPgxThatIgnoresItsDeadlinesIsNotWaitedOnAndDiscarded(t *testing.T) {
+	var now atomic.Bool
+	talking(t, &talk{wrapping: func(c net.Conn) net.Conn { return timelessConn{c, &now, nil} }}, func(t *testing.T, c *pin.Conn) {
+		now.Store(true)
+		began := time.Now()
+		if deaf, err := try(t.Context(), c); !errors.Is(deaf, pin.ErrDeaf) || !errors.Is(err, pin.ErrDeaf) {
+			t.Errorf("deaf: %v, %v", deaf, err)
+		}
+		if !c.Discard(true, true) || time.Since(began) > time.Second {
+			t.Errorf("the connection was not closed within %v", time.Since(began))
+		}
+	})
 }
 
 // pgx may change: then its connections are not waited on.
