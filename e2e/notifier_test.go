@@ -4,7 +4,6 @@ package e2e_test
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"time"
 
@@ -34,18 +33,6 @@ func (d drivers) notifier(t *testing.T, i int, dsn string, lost func(error)) ele
 	}
 	w, err := pqnotify.New(dsn, lost)
 	check(t, err)
-	return w
-}
-
-// connected makes a notifier that listens already. Connecting later would cause an attempt or a
-// heartbeat.
-func (d drivers) connected(t *testing.T, i int, dsn string) elector.Notifier {
-	t.Helper()
-	w := d.notifier(t, i, dsn, nil)
-	listens := make(chan struct{})
-	once := sync.OnceFunc(func() { close(listens) })
-	t.Cleanup(w.Subscribe(func(string) { once() }))
-	closed(t, "the notifier listens", listens)
 	return w
 }
 

@@ -196,29 +196,6 @@ func TestTwoRequestsAtOnceEndOneTerm(t *testing.T) {
 	})
 }
 
-// A notification has the leader hear at once: its heartbeats are a minute apart.
-func TestALeaderWithANotifierHearsARequestAtOnce(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		dsn, _ := s.listenDSN()
-		leader := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithLease(10*time.Minute), elector.WithHeartbeatInterval(time.Minute),
-			elector.WithNotifier(d.connected(t, 0, dsn))).run(t, nil)
-		leader.elected(t)
-		if beats := leader.rec.Heartbeats(); len(beats) > 0 {
-			t.Fatalf("%d heartbeats before the request", len(beats))
-		}
-		next, err := elector.RequestResign(soon(t), d.open(t, 1, s.DSN()), election) // patience is less than a minute
-		if check(t, err); next.CandidateID != leader.CandidateID() && next.CandidateID != "" {
-			t.Errorf("%+v leads next", next)
-		}
-		if d := leader.rec.Demoted(); len(d) != 1 || d[0].Reason != hooks.Requested {
-			t.Errorf("demoted %+v", d)
-		}
-	})
-}
-
 // A request is nothing but locks of its maker's connection: when that dies, the leader, which
 // stood still, finds none.
 func TestARequestEndsWithTheConnectionOfItsMaker(t *testing.T) {
