@@ -3,9 +3,7 @@
 package e2e_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"syscall"
@@ -76,14 +74,6 @@ func TestARequestReturnsThoughTheSameCandidateLeadsNext(t *testing.T) {
 	})
 }
 
-// asks makes a request to the election's leader from this process, which has no candidate.
-func (f *fleet) asks(t *testing.T, d drivers, within time.Duration) (elector.Leader, error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), within)
-	defer cancel()
-	return elector.RequestResign(ctx, d.open(t, 1, f.s.DSN()), f.election)
-}
-
 // keepsLeading waits until the server has answered some more heartbeats of a term.
 func (f *fleet) keepsLeading(t *testing.T, leader entry) {
 	t.Helper()
@@ -102,31 +92,6 @@ func (f *fleet) keepsLeading(t *testing.T, leader entry) {
 	if slices.ContainsFunc(f.entries(), func(e entry) bool { return e.Kind == demoted && e.Token == leader.Token }) {
 		t.Error("the leader has answered a request that was not made of it")
 	}
-}
-
-// A leader that stands still is named. When its session has ended, the request returns with
-// the next leader, which has not answered it.
-func TestARequestToAFrozenLeader(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		const lease = 4 * fleetLease // for a busy machine, on which the request takes a while
-		f := onShared(t).launch(t, d, 2, func(_ int, s *settings) { s.Lease = lease })
-		leader := f.leader(t, 0)
-		f.signal(t, leader.ID, syscall.SIGSTOP)
-		got, err := f.asks(t, d, lease/4)
-		wraps(t, err, elector.ErrUnanswered)
-		if got.CandidateID != leader.ID || !strings.Contains(err.Error(), fmt.Sprintf("backend %d", got.PID)) || !strings.Contains(err.Error(), "pgelector evict") {
-			t.Errorf("got %+v, %v", got, err)
-		}
-		next, err := f.asks(t, d, patience)
-		if check(t, err); next.CandidateID == leader.ID || next.CandidateID == "" {
-			t.Errorf("%+v leads next", next)
-		}
-		f.signal(t, leader.ID, syscall.SIGCONT)
-		f.demotion(t, leader.Token)
-		second := f.leader(t, leader.Token)
-		f.keepsLeading(t, second)
-	})
 }
 
 // If the successor dies, the leader stays.
