@@ -94,40 +94,6 @@ func (f *fleet) keepsLeading(t *testing.T, leader entry) {
 	}
 }
 
-// If the successor dies, the leader stays.
-func TestARequestToTransferToACandidateThatDies(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		f := onShared(t).launch(t, d, 3)
-		leader := f.leader(t, 0)
-		pool := d.open(t, 1, f.s.DSN())
-		asker, err := elector.New(pool, f.election)
-		check(t, err)
-		var deputy string
-		eventually(t, "there is a deputy", func() bool {
-			all, err := asker.Candidates(soon(t))
-			if err == nil && len(all) > 1 && all[1].Deputy {
-				deputy = all[1].CandidateID
-			}
-			return deputy != ""
-		})
-		f.signal(t, deputy, syscall.SIGSTOP) // so that it cannot take over before it dies
-		done := make(chan error, 1)
-		go func() {
-			next, err := elector.RequestTransfer(soon(t), pool, f.election, deputy)
-			if next.CandidateID == deputy {
-				err = errors.Join(err, errors.New("the one that has died leads"))
-			}
-			done <- err
-		}()
-		f.kill(t, deputy)
-		wraps(t, <-done, elector.ErrNoSuccessor)
-		if now, err := asker.Leader(soon(t)); err != nil || now.CandidateID != leader.ID {
-			t.Errorf("%+v leads, %v", now, err)
-		}
-	})
-}
-
 // Of two requests at once the leader answers both by one resignation, and the next leader
 // neither.
 func TestTwoRequestsAtOnceEndOneTerm(t *testing.T) {
