@@ -6,17 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/hooks/hookstest"
 )
 
 // However a leader ends, no two candidates believe to lead at the same time. launch judges
@@ -275,43 +271,5 @@ func TestTheLockIsHeldUntilLeadReturns(t *testing.T) {
 		close(mayReturn)
 		closed(t, "Run returns", first.done)
 		second.elected(t)
-	})
-}
-
-// Followers of every kind, an unhealthy candidate and a former leader all report the new leader.
-func TestEachChangeOfLeaderIsToldEverywhere(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		first := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil)
-		first.elected(t)
-		second := s.stand(t, d.open(t, 1, s.DSN()), election).run(t, nil)
-		second.follows(t)
-		all := map[string]*candidate{"the first leader": first, "the second leader": second}
-		var ill atomic.Bool
-		ill.Store(true)
-		all["an unhealthy candidate"] = s.stand(t, d.open(t, 0, s.DSN()), election, gate(&ill)).run(t, nil)
-		for kind, stand := range kinds {
-			all["a candidate: "+kind] = stand(t, s, d, 0, election).run(t, nil)
-		}
-		allReport := func(leader *candidate) {
-			t.Helper()
-			for who, c := range all {
-				if _, err := hookstest.Wait(soon(t), c.rec, func(e hooks.LeaderChanged) bool {
-					return e.Current == leader.CandidateID() && e.PID != 0
-				}); err != nil {
-					t.Errorf("%s: %v", who, err)
-				}
-			}
-		}
-		allReport(first)
-		_, err := transferred(t, termOf(t, first), second, slices.Collect(maps.Values(all))...)
-		check(t, err)
-		allReport(second)
-		nobody := func(e hooks.LeaderChanged) bool { return e.Current == "" && e.PID == 0 }
-		if e := wait(t, first, nobody); e.Previous != first.CandidateID() {
-			t.Errorf("the former leader got the event %+v", e)
-		}
 	})
 }

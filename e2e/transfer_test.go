@@ -51,7 +51,7 @@ func overKinds(t *testing.T, test func(t *testing.T, d drivers, leader, successo
 	}
 }
 
-// The successor is elected next, although candidates of all kinds campaign. It is the deputy if it
+// The successor is elected next, although candidates of all kinds campaign, and all are told. It is the deputy if it
 // can be, and came last otherwise. In transaction scope the leader's transaction may end just
 // between two waits of the successor, and another is sooner: then the leader says so.
 func TestASuccessorIsElectedNext(t *testing.T) {
@@ -90,6 +90,9 @@ func TestASuccessorIsElectedNext(t *testing.T) {
 					t.Errorf("%s was elected before the successor", e.CandidateID)
 				}
 			}
+		}
+		for _, c := range append(others, old) {
+			wait(t, c, func(e hooks.LeaderChanged) bool { return e.Current == chosen.CandidateID() && e.PID != 0 })
 		}
 		ended := wait[hooks.Demoted](t, old, nil)
 		if ended.Reason != hooks.Resigned {
