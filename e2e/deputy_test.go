@@ -411,29 +411,6 @@ func TestADeputyWaitsThroughASessionPooler(t *testing.T) {
 	})
 }
 
-// The leader's backend was terminated, but a transaction of its term goes on. The deputy has
-// the lock, and waits for the end of that transaction.
-func TestAWaitingDeputyWaitsForTheTransactionsOfTheLastTerm(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		f := s.inTransaction(t, d, election)
-		next := s.stand(t, d.open(t, 1, s.DSN()), election, inServer...).run(t, nil)
-		s.waits(t, next)
-		leader, err := next.Leader(soon(t))
-		check(t, err)
-		s.terminate(t, int(leader.PID))
-		eventually(t, "the deputy holds the lock", func() bool { return len(s.waiters(t, next.Key())) == 0 })
-		time.Sleep(heartbeat)
-		if next.IsLeader() {
-			t.Error("elected while a transaction of the last term goes on")
-		}
-		f.finish(t)
-		next.elected(t)
-	})
-}
-
 // A fencedTransaction is an open transaction of a term.
 type fencedTransaction struct {
 	mayEnd, ended chan struct{}
