@@ -153,42 +153,6 @@ func overlap(a, b *candidate) (both func() bool) {
 	return func() bool { close(done); return <-result }
 }
 
-// The link to the standby is cut and nobody is promoted. The leader's session lives, but its
-// term must end.
-func TestALeaderWithoutAcknowledgedCommitsStepsDownWithinTheValidity(t *testing.T) {
-	inSessionScope(t, "WithSynchronousStandby is refused")
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		primary := on(t, own(t))
-		standby := primary.replicate(t, "FIRST 1 (s1)", "s1")[0]
-		c := primary.stand(t, d.open(t, 0, primary.DSN()), primary.election(t), synchronously()).run(t, nil)
-		c.survives(t, 1, lease)
-
-		standby.BlackHole()
-		cut := time.Now()
-		lost := wait[hooks.Demoted](t, c, nil)
-		if lost.Reason != hooks.LeaseExpired || !strings.Contains(lost.Err.Error(), "acknowledged") {
-			t.Errorf("demoted because %s: %v", lost.Reason, lost.Err)
-		}
-		// By then the validity is over by the clock; the goroutine that reports it may be late.
-		if after := lost.At.Sub(cut); after > lease {
-			t.Errorf("the term ended after %v of a lease of %v", after, lease)
-		}
-		attempts := c.after()
-		for range 3 { // each attempt gets the lock, and its commit waits
-			next(t, attempts, func(e hooks.Campaign) bool { return e.Outcome == hooks.Failed })
-			if n := primary.waiting(t); n > 1 {
-				t.Errorf("%d commits wait", n)
-			}
-		}
-		if n := len(c.rec.Elected()); n != 1 {
-			t.Errorf("elected %d times", n)
-		}
-		standby.Heal()
-		next[hooks.Elected](t, attempts, nil)
-	})
-}
-
 // A leader is cut off while its commit waits. The backend keeps waiting without a client.
 func TestCommitsDoNotPileUpBehindAnAbandonedCommit(t *testing.T) {
 	inSessionScope(t, "WithSynchronousStandby is refused")
