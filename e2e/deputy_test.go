@@ -188,61 +188,13 @@ func (s *server) waitAndStop(t *testing.T, d drivers) {
 	for i := range 10 {
 		c := s.stand(t, d.open(t, i, s.DSN()), election, append(inServer, s.quietly())...).run(t, nil)
 		s.waits(t, c)
+		began := time.Now()
 		c.end(t)
 		s.gone(t, c)
+		soonAfter(t, "leaving the queue", began)
 	}
 	second.end(t)
 	s.gone(t, second)
-}
-
-// An administrator, or a tool that ends long statements, may cancel a wait.
-func TestADeputyWaitsAgainWhenItsWaitIsCancelled(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		leader := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil)
-		leader.elected(t)
-		c := s.stand(t, d.open(t, 1, s.DSN()), election, inServer...).run(t, nil)
-		for range 5 {
-			s.waits(t, c)
-			one[bool](t, s.admin, "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = $1", c.CandidateID())
-			eventually(t, "the wait has ended", func() bool { return len(s.waiters(t, c.Key())) == 0 })
-		}
-		s.waits(t, c)
-		began := time.Now()
-		leader.end(t)
-		c.elected(t)
-		soonAfter(t, "the hand-over", began)
-		if n := len(c.rec.Failures()); n > 0 {
-			t.Errorf("%d failures, such as %v", n, c.rec.Failures()[0].Err)
-		}
-	})
-}
-
-func TestACancelledCampaignLeavesTheQueueAtOnce(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil).elected(t)
-		c := s.stand(t, d.open(t, 1, s.DSN()), election, inServer...)
-		for range 3 {
-			ctx, cancel := context.WithCancel(soon(t))
-			returned := make(chan error, 1)
-			go func() {
-				_, err := c.Campaign(ctx)
-				returned <- err
-			}()
-			s.waits(t, c)
-			began := time.Now()
-			cancel()
-			wraps(t, <-returned, context.Canceled)
-			eventually(t, "the queue is empty", func() bool { return len(s.waiters(t, c.Key())) == 0 })
-			soonAfter(t, "leaving the queue", began)
-			s.gone(t, c)
-		}
-	})
 }
 
 // The campaign is cancelled at about the moment of the grant.
