@@ -216,26 +216,6 @@ func TestASuccessorThatDiesOrFreezesIsPassedOver(t *testing.T) {
 	}
 }
 
-// Each process transfers to the next, while all others campaign. In transaction scope another may
-// be sooner, between two waits of the successor: it transfers again.
-func TestTheLeadershipGoesRound(t *testing.T) {
-	oneByOne(t, func(t *testing.T, d drivers) {
-		f := onShared(t).launch(t, d, 6, func(i int, s *settings) { s.Takeover = elector.Takeover(i % 3) })
-		leader := f.leader(t, 0)
-		for range 3 {
-			for successor := range f.members {
-				for again := true; again && leader.ID != successor; again = throughPooler {
-					f.command(t, leader.ID, fmt.Sprint(commandTransferTo, successor))
-					leader = f.wait(t, "the next leader", func(e entry) bool { return e.Kind == elected && e.Token > leader.Token })
-				}
-				if leader.ID != successor {
-					t.Errorf("%s was elected, but %s was the successor", leader.ID, successor)
-				}
-			}
-		}
-	})
-}
-
 // A transfer past the waiting deputy causes no error.
 func TestATransferIsNotLogged(t *testing.T) {
 	t.Parallel()
