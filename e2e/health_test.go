@@ -39,11 +39,9 @@ func probe(t *testing.T, h http.Handler) health.Report {
 }
 
 // becomes waits for a status.
-func becomes(t *testing.T, h http.Handler, status health.Status) health.Report {
+func becomes(t *testing.T, h http.Handler, status health.Status) {
 	t.Helper()
-	var r health.Report
-	eventually(t, fmt.Sprint("the status is ", status), func() bool { r = probe(t, h); return r.Status == status })
-	return r
+	eventually(t, fmt.Sprint("the status is ", status), func() bool { return probe(t, h).Status == status })
 }
 
 func TestWithoutTheDatabaseProcessesAreLiveButNotReady(t *testing.T) {
