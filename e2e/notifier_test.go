@@ -58,58 +58,23 @@ func (s *server) listen(t *testing.T, name string, leaders int, all ...*candidat
 	eventually(t, "the notifiers listen", func() bool { return len(s.listening(t, name)) == leaders+len(all) })
 }
 
-func TestAResignationWakesTheDeputyAndThoseThatPoll(t *testing.T) {
-	t.Parallel()
-	for kind, stand := range map[string]func(*testing.T, *server, drivers, int, string, elector.Notifier) *candidate{
-		"polling": func(t *testing.T, s *server, d drivers, i int, election string, w elector.Notifier) *candidate {
-			return s.stand(t, d.open(t, i, s.DSN()), election, polling, byWakingOnly, elector.WithNotifier(w))
-		},
-		"the deputy": func(t *testing.T, s *server, d drivers, i int, election string, w elector.Notifier) *candidate {
-			return s.stand(t, d.open(t, i, s.DSN()), election, elector.WithLease(10*time.Minute), elector.WithHeartbeatInterval(time.Minute),
-				elector.WithDeputyInterval(time.Minute), byWakingOnly, elector.WithNotifier(w))
-		},
-		"of a session": func(t *testing.T, s *server, d drivers, i int, election string, w elector.Notifier) *candidate {
-			g := s.share(t, d.open(t, i, s.DSN()), byWakingOnly, elector.WithNotifier(w))
-			rec := hookstest.NewRecorder()
-			g.join(t, []string{election}, elector.WithHooks(rec))
-			return &candidate{Elector: g.all[0], rec: rec}
-		},
-	} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			overDrivers(t, func(t *testing.T, d drivers) {
-				s := onShared(t)
-				election := s.election(t)
-				dsn, name := s.listenDSN()
-				first := stand(t, s, d, 0, election, d.notifier(t, 0, dsn, nil)).run(t, nil)
-				old := first.elected(t)
-				second := stand(t, s, d, 1, election, d.notifier(t, 1, dsn, nil)).run(t, nil)
-				s.listen(t, name, 1, second)
-				term := termOf(t, first)
-				check(t, term.Resign(soon(t)))
-				if fresh := second.elected(t); fresh.Token <= old.Token {
-					t.Errorf("token %d does not rise above %d", fresh.Token, old.Token)
-				}
-			})
-		})
-	}
-}
-
-// If notifications are lost, an election takes one retry interval.
-func TestALostNotificationCostsOneRetryInterval(t *testing.T) {
+func TestAResignationWakesThoseThatPoll(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)
-		elsewhere := s.database(t) // notifications are per database
-		first := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithNotifier(d.notifier(t, 0, elsewhere, nil))).run(t, nil)
-		first.elected(t)
-		second := s.stand(t, d.open(t, 1, s.DSN()), election, polling, elector.WithNotifier(d.notifier(t, 1, elsewhere, nil))).run(t, nil)
-		second.follows(t)
-		first.end(t)
-		released := time.Now()
-		second.elected(t)
-		second.foundFreeAt(t, released)
+		dsn, name := s.listenDSN()
+		stand := func(i int) *candidate {
+			return s.stand(t, d.open(t, i, s.DSN()), election, polling, byWakingOnly, elector.WithNotifier(d.notifier(t, i, dsn, nil))).run(t, nil)
+		}
+		first := stand(0)
+		old := first.elected(t)
+		second := stand(1)
+		s.listen(t, name, 1, second)
+		check(t, termOf(t, first).Resign(soon(t)))
+		if fresh := second.elected(t); fresh.Token <= old.Token {
+			t.Errorf("token %d does not rise above %d", fresh.Token, old.Token)
+		}
 	})
 }
 
