@@ -338,45 +338,18 @@ func optionsOf(opts []elector.SessionOption) (all []elector.Option) {
 	return all
 }
 
-// epochModes are the ways to be elected.
-var epochModes = map[string]func(t *testing.T, s *server, pool *sql.DB, opts ...elector.SessionOption) *candidate{
-	"poll": func(t *testing.T, s *server, pool *sql.DB, opts ...elector.SessionOption) *candidate {
-		return s.stand(t, pool, s.election(t), optionsOf(opts)...)
-	},
-	"wait": func(t *testing.T, s *server, pool *sql.DB, opts ...elector.SessionOption) *candidate {
-		return s.stand(t, pool, s.election(t), append(optionsOf(opts), elector.WithTakeover(elector.Wait))...)
-	},
-	"session": func(t *testing.T, s *server, pool *sql.DB, opts ...elector.SessionOption) *candidate {
-		g := s.share(t, pool, opts...)
-		e, err := g.Elector(s.election(t))
-		check(t, err)
-		g.all = append(g.all, e)
-		return &candidate{Elector: e, rec: g.rec, pool: pool}
-	},
-}
-
-func overEpochModes(t *testing.T, test func(t *testing.T, s *server, c *candidate, alter func(setting string))) {
-	t.Helper()
-	for name, stand := range epochModes {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			overEach(t, func(t *testing.T, d drivers) {
-				s := onShared(t)
-				name := unique("database")
-				dsn := s.databaseOf(t, name)
-				test(t, on(t, s.Cluster), stand(t, s, d.open(t, 0, dsn)), func(setting string) {
-					_, err := s.admin.Exec(`ALTER DATABASE "` + name + `" ` + setting)
-					check(t, err)
-				})
-			})
-		})
-	}
-}
-
 // Without the epoch the token could fall. A valid one takes effect at the next election.
 func TestAnInvalidEpochBlocksElectionsUntilItIsCorrected(t *testing.T) {
 	t.Parallel()
-	overEpochModes(t, func(t *testing.T, s *server, c *candidate, alter func(string)) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		name := unique("database")
+		c := s.stand(t, d.open(t, 0, s.databaseOf(t, name)), s.election(t))
+		alter := func(setting string) {
+			_, err := s.admin.Exec(`ALTER DATABASE "` + name + `" ` + setting)
+			check(t, err)
+		}
 		alter("SET pgelector.epoch = 'three'")
 		c.run(t, nil)
 		for _, wrong := range []string{"'three'", "'-1'", "''", "32767"} {
