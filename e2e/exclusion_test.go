@@ -35,36 +35,6 @@ func TestTwentyProcessesHaveOneLeaderAtATime(t *testing.T) {
 	})
 }
 
-func TestAKilledLeaderIsReplaced(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		f := onShared(t).launch(t, d, 3)
-		leader := f.leader(t, 0)
-		for range 2 {
-			f.kill(t, leader.ID)
-			leader = f.leader(t, leader.Token)
-		}
-	})
-}
-
-func TestALeaderWhoseBackendIsTerminatedStepsDown(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		f := onShared(t).launch(t, d, 3)
-		leader := f.leader(t, 0)
-		f.terminateLeader(t)
-		if e := f.demotion(t, leader.Token); e.Text != string(hooks.SessionLost) {
-			t.Errorf("demoted because %s", e.Text)
-		}
-		fresh := f.leader(t, leader.Token)
-		for _, e := range f.entries() {
-			if e.Kind == renewed && e.Token == leader.Token && e.From > fresh.From {
-				t.Errorf("a heartbeat of the old term was answered %d ns after the next leader's election", e.From-fresh.From)
-			}
-		}
-	})
-}
-
 // A frozen leader cannot step down. The server ends its session, and after the thaw the
 // clock shows the leader that its term is over.
 func TestAFrozenLeaderIsReplacedAndKnowsItWhenThawed(t *testing.T) {
