@@ -229,36 +229,29 @@ func (f *fleet) quit(t *testing.T, id string) {
 	t.Helper()
 	m := f.members[id]
 	delete(f.members, id)
+	m.quit(t)
+}
+
+func (m *member) quit(t *testing.T) {
+	t.Helper()
 	_ = m.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-m.gone:
 	case <-time.After(patience):
 		_ = m.Process.Kill()
 		<-m.gone
-		t.Errorf("%s has not shut down within %v", id, patience)
 	}
 	if m.err != nil {
-		t.Errorf("%s ended with %v:\n%s", id, m.err, m.stderr.String())
+		t.Errorf("%s ended with %v:\n%s", m.id, m.err, m.stderr.String())
 	}
 }
 
 func (f *fleet) shutDown(t *testing.T) {
 	t.Helper()
 	var all sync.WaitGroup
-	for id, m := range f.members {
+	for _, m := range f.members {
 		_ = m.Process.Signal(syscall.SIGCONT)
-		_ = m.Process.Signal(syscall.SIGTERM)
-		all.Go(func() {
-			select {
-			case <-m.gone:
-			case <-time.After(patience):
-				_ = m.Process.Kill()
-				<-m.gone
-			}
-			if m.err != nil {
-				t.Errorf("%s ended with %v:\n%s", id, m.err, m.stderr.String())
-			}
-		})
+		all.Go(func() { m.quit(t) })
 	}
 	all.Wait()
 }
