@@ -4,7 +4,6 @@ package e2e_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -235,61 +234,4 @@ func TestATransferIsNotLogged(t *testing.T) {
 		}
 		t.Errorf("with each transfer the server logged: %s", said)
 	})
-}
-
-// Strangers share locks until the server has no room for another. One of them waits for the
-// election's lock, too, before the successor. As soon as it is granted it takes the room that is
-// left, while the leader still looks through thousands of locks for the successor's: the leader
-// can then not take its lock back.
-func TestALeaderThatCannotTakeItsLockBackFromATransferLosesNoOtherTerm(t *testing.T) {
-	inSessionScope(t, "the pooler needs locks to look up a role")
-	t.Parallel()
-	s := on(t, own(t, pgcluster.WithSetting("max_connections", "20"), pgcluster.WithSetting("max_locks_per_transaction", "500")))
-	elections := s.elections(t, 2)
-	leader := s.share(t, pgx.open(t, 0, s.DSN()), patient).join(t, elections).run(t, nil)
-	eventually(t, "all are led", func() bool { return leader.leading() == 2 })
-	term, other := termOf(t, leader.all[0]), termOf(t, leader.all[1])
-	key := elector.KeyFromName(elections[0])
-	const fill = "SELECT count(pg_advisory_lock_shared(42, i)) FROM (SELECT generate_series(1, 1000000) AS i) AS every"
-	ask := func(conn *sql.Conn, query string, args ...any) error {
-		_, err := conn.ExecContext(soon(t), query, args...)
-		return err
-	}
-	var strangers []*sql.Conn
-	for range 4 {
-		conn, err := s.admin.Conn(soon(t))
-		check(t, err)
-		defer conn.Close()
-		strangers = append(strangers, conn)
-	}
-	filled := make(chan error, 1)
-	go func() {
-		filled <- ask(strangers[0], "SELECT CASE WHEN pg_advisory_lock_shared($1) IS NOT NULL THEN ("+fill+") END", key)
-	}()
-	eventually(t, "the stranger waits", func() bool { return len(s.locksOf(t, key, "NOT granted")) == 1 })
-	successor := s.stand(t, pq.open(t, 0, s.DSN()), elections[0], patient).run(t, nil)
-	successor.follows(t)
-	for _, conn := range strangers[1:] { // of locks, and of their holders
-		if err := ask(conn, fill); stateOf(err) != "53200" {
-			t.Fatalf("the lock table is not full: %v", err)
-		}
-	}
-	for _, conn := range strangers[1:] {
-		check(t, ask(conn, "SELECT pg_advisory_unlock_shared(42, i) FROM generate_series(1, 25) AS i")) // so that a transfer can begin
-	}
-	wraps(t, term.TransferTo(soon(t), successor.CandidateID()), elector.ErrNoSuccessor)
-	if err := <-filled; stateOf(err) != "53200" {
-		t.Errorf("the lock table is not full: %v", err)
-	}
-	for _, conn := range strangers {
-		check(t, ask(conn, "SELECT pg_advisory_unlock_all()"))
-	}
-	expect(t, term.Resign(soon(t)))
-	expect(t, other.Verify(soon(t)))
-	for _, f := range leader.rec.Failures() {
-		if f.Op != hooks.OpCampaign { // of the next attempt
-			t.Errorf("reported: %v", f.Err)
-		}
-	}
-	successor.elected(t)
 }
