@@ -163,56 +163,6 @@ func TestALockThatIsGrantedToAFrozenDeputyIsFreedWithinTheLease(t *testing.T) {
 	})
 }
 
-func TestThreeProcessesLeadAThousandElections(t *testing.T) {
-	t.Parallel()
-	const n = 1000
-	s := onShared(t)
-	f := s.launch(t, mixed, 3, func(_ int, s *settings) {
-		s.Elections = n
-		s.Lease, s.Heartbeat, s.Retry = 10*time.Second, 2*time.Second, time.Second
-	})
-	// leaders returns the process that leads each election.
-	leaders := func() map[string]string {
-		found := map[string]string{}
-		for _, e := range f.entries() {
-			switch e.Kind {
-			case elected:
-				found[e.Election] = e.ID
-			case demoted:
-				delete(found, e.Election)
-			}
-		}
-		return found
-	}
-	eventually(t, "all elections have a leader", func() bool { return len(leaders()) == n })
-	led := map[string]int{}
-	for _, id := range leaders() {
-		led[id]++
-	}
-	most := ""
-	for id := range led {
-		if most == "" || led[id] > led[most] {
-			most = id
-		}
-	}
-	before := len(f.entries())
-	f.kill(t, most)
-	eventually(t, "the killed leader's elections have new leaders", func() bool {
-		again := 0
-		for _, e := range f.entries()[before:] {
-			if e.Kind == elected {
-				again++
-			}
-		}
-		return again >= led[most]
-	})
-	for _, e := range f.entries()[before:] {
-		if e.Kind == demoted && e.ID != most {
-			t.Errorf("%s was demoted from election %s because %s", e.ID, e.Election, e.Text)
-		}
-	}
-}
-
 func TestTheLockIsHeldUntilLeadReturns(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
