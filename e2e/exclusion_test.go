@@ -109,17 +109,6 @@ func TestKeysWithAnEqualHalfDoNotCollide(t *testing.T) {
 	}
 }
 
-// Advisory locks are per database, and so are elections.
-func TestElectionsInDifferentDatabasesAreIndependent(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		for i := range 2 {
-			s.stand(t, d.open(t, i, s.database(t)), "the same").run(t, nil).elected(t)
-		}
-	})
-}
-
 // waits waits until the deputy waits in the server, and returns its name. (A pooler may have lent
 // the backend to a stranger between the look at its locks and the look at its name.)
 func (f *fleet) waits(t *testing.T) (deputy string) {

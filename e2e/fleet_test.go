@@ -78,11 +78,7 @@ func (s *server) launch(t *testing.T, d drivers, n int, change ...func(int, *set
 		return s
 	}
 	for range n {
-		s := f.next()
-		if s.Elections > 0 {
-			inSessionScope(t, "a shared session needs it")
-		}
-		f.start(t, s)
+		f.start(t, f.next())
 	}
 	for id := range f.members {
 		f.wait(t, id+" is ready", func(e entry) bool { return e.Kind == ready && e.ID == id })
