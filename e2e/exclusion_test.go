@@ -39,12 +39,10 @@ func TestTwentyProcessesHaveOneLeaderAtATime(t *testing.T) {
 func TestAFrozenLeaderIsReplacedAndKnowsItWhenThawed(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
-		f := onShared(t).launch(t, d, 1, func(_ int, s *settings) { s.ID, s.Spin = "first", true })
+		f := onShared(t).launch(t, d, 1, func(i int, s *settings) { s.Spin = i == 0 })
 		old := f.leader(t, 0)
-		for i := range 2 {
-			f.start(t, settings{Driver: d.name(i + 1), DSN: f.s.DSN(), Election: f.election, ID: fmt.Sprint("next-", i),
-				Lease: fleetLease, Heartbeat: fleetHeartbeat, Retry: fleetRetry})
-		}
+		f.join(t)
+		f.join(t)
 		f.signal(t, old.ID, syscall.SIGSTOP)
 		frozen := monotonic()
 		fresh := f.leader(t, old.Token)
@@ -126,16 +124,16 @@ func (f *fleet) waits(t *testing.T) (deputy string) {
 func TestALockThatIsGrantedToAFrozenDeputyIsFreedWithinTheLease(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		f := s.launch(t, d, 1, func(_ int, s *settings) { s.Takeover, s.ID = elector.Wait, "leader" })
+		const lease = 4 * time.Second
+		f := onShared(t).launch(t, d, 1, func(i int, s *settings) {
+			s.ID, s.Takeover = []string{"leader", "frozen", "next"}[i], elector.Wait
+			if i > 0 {
+				s.Lease, s.Heartbeat = lease, 1400*time.Millisecond
+			}
+		})
 		leader := f.leader(t, 0)
-		frozen, next := settings{}, settings{}
-		for i, made := range []*settings{&frozen, &next} {
-			*made = settings{Driver: d.name(i + 1), DSN: s.DSN(), Election: f.election, Takeover: elector.Wait,
-				Lease: 4 * time.Second, Heartbeat: 1400 * time.Millisecond, Retry: fleetRetry}
-			made.ID = []string{"frozen", "next"}[i]
-			f.start(t, *made)
-			f.wait(t, made.ID+" is ready", func(e entry) bool { return e.Kind == ready && e.ID == made.ID }) // to end in order
+		for range 2 {
+			f.join(t)
 			if deputy := f.waits(t); deputy != "frozen" {
 				t.Fatalf("%s is the deputy", deputy)
 			}
@@ -145,8 +143,8 @@ func TestALockThatIsGrantedToAFrozenDeputyIsFreedWithinTheLease(t *testing.T) {
 		f.command(t, leader.ID, commandResign)
 		// The frozen deputy has the lock now, unless its wait ran out at that instant.
 		f.leader(t, leader.Token)
-		if took := time.Since(began); took > 2*frozen.Lease {
-			t.Errorf("the lock was free after %v, with a lease of %v", took, frozen.Lease)
+		if took := time.Since(began); took > 2*lease {
+			t.Errorf("the lock was free after %v, with a lease of %v", took, lease)
 		}
 	})
 }
