@@ -238,26 +238,6 @@ func TestACampaignThatIsCancelledAsItIsGrantedKeepsNoLock(t *testing.T) {
 	})
 }
 
-// The waiting statement gets no answer, and the connection stays open.
-func TestAWaitingDeputyOnADeadLinkDoesNotKeepTheLock(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		l := behindAProxy(t)
-		election := l.election(t)
-		leader := l.server.stand(t, d.open(t, 0, l.DSN()), election).run(t, nil)
-		leader.elected(t)
-		c := l.stand(t, d, 1, election, waiting).run(t, nil)
-		l.waits(t, c)
-		attempts := c.after()
-		l.proxy.BlackHole()
-		leader.end(t) // the server may grant the lock to the deputy, which does not notice
-		next(t, attempts, func(e hooks.Campaign) bool { return e.Outcome == hooks.Failed })
-		l.frees(t, c.Key())
-		l.proxy.Heal()
-		next[hooks.Elected](t, attempts, nil)
-	})
-}
-
 func TestACampaignThatWaitsOnADeadLinkEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
