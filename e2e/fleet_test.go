@@ -31,10 +31,7 @@ type fleet struct {
 	excused  []string // candidates whose backend the test terminated
 	next     func() settings
 	started  int
-
-	mu      sync.Mutex
-	history []entry       // in order of arrival
-	more    chan struct{} // closed by the next entry
+	log      history.Records[entry]
 }
 
 // A member is a candidate's process.
@@ -57,7 +54,7 @@ const (
 // launch starts n processes. At the end of the test it shuts them down and judges their history.
 func (s *server) launch(t *testing.T, d drivers, n int, change ...func(int, *settings)) *fleet {
 	t.Helper()
-	f := &fleet{s: s, election: s.election(t), members: map[string]*member{}, more: make(chan struct{})}
+	f := &fleet{s: s, election: s.election(t), members: map[string]*member{}}
 	t.Cleanup(func() {
 		f.shutDown(t)
 		for _, violation := range judgeEach(f.entries(), f.killed, f.excused...) {
@@ -109,53 +106,27 @@ func (f *fleet) start(t *testing.T, s settings) {
 	f.members[s.ID] = m
 	go func() {
 		defer close(m.gone)
-		lines := json.NewDecoder(stdout)
-		for {
-			var e entry
-			if lines.Decode(&e) != nil {
-				break // a kill may truncate the last line
-			}
-			f.add(e)
-		}
+		_ = f.log.Collect(stdout) // a kill may truncate the last line
 		m.err = m.Wait()
 	}()
 }
 
-func (f *fleet) add(e entry) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.history = append(f.history, e)
-	close(f.more)
-	f.more = make(chan struct{})
-}
-
-func (f *fleet) entries() []entry {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.history)
-}
+func (f *fleet) entries() []entry { return slices.Clone(f.log.Since(0)) }
 
 // wait returns the first entry that matches, past or future.
 func (f *fleet) wait(t *testing.T, what string, match func(entry) bool) entry {
 	t.Helper()
-	timeout := time.After(patience)
-	for at := 0; ; at++ {
-		f.mu.Lock()
-		for len(f.history) == at {
-			more := f.more
-			f.mu.Unlock()
-			select {
-			case <-more:
-			case <-timeout:
-				t.Fatalf("not within %v: %s", patience, what)
-			}
-			f.mu.Lock()
+	ctx, enough := context.WithTimeout(context.Background(), patience)
+	defer enough()
+	for seen := 0; ; {
+		fresh, err := f.log.Await(ctx, seen)
+		if err != nil {
+			t.Fatalf("not within %v: %s", patience, what)
 		}
-		e := f.history[at]
-		f.mu.Unlock()
-		if match(e) {
-			return e
+		if i := slices.IndexFunc(fresh, match); i >= 0 {
+			return fresh[i]
 		}
+		seen += len(fresh)
 	}
 }
 
