@@ -190,8 +190,9 @@ func (s *server) waitAndStop(t *testing.T, d drivers) {
 		s.waits(t, c)
 		began := time.Now()
 		c.end(t)
-		s.gone(t, c)
+		eventually(t, "the queue is empty", func() bool { return len(s.waiters(t, c.Key())) == 0 })
 		soonAfter(t, "leaving the queue", began)
+		s.gone(t, c)
 	}
 	second.end(t)
 	s.gone(t, second)
