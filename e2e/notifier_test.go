@@ -12,7 +12,6 @@ import (
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/hooks/hookstest"
 	"github.com/pgelector/pgelector/notify/pgx"
 	"github.com/pgelector/pgelector/notify/pq"
 )
@@ -75,58 +74,6 @@ func TestAResignationWakesThoseThatPoll(t *testing.T) {
 		if fresh := second.elected(t); fresh.Token <= old.Token {
 			t.Errorf("token %d does not rise above %d", fresh.Token, old.Token)
 		}
-	})
-}
-
-func TestANotifierReconnectsAndCausesAnAttempt(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		dsn, name := s.listenDSN()
-		lost := make(chan error, 100)
-		first := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil) // without a notifier
-		first.elected(t)
-		second := s.stand(t, d.open(t, 1, s.DSN()), election, polling, byWakingOnly, elector.WithNotifier(d.notifier(t, 1, dsn, func(err error) { lost <- err }))).run(t, nil)
-		s.listen(t, name, 0, second)
-		_, err := hookstest.WaitN(soon(t), second.rec, 2, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
-		check(t, err) // its first attempt, and one when its notifier connected
-		first.end(t)
-		s.terminate(t, s.listening(t, name)[0])
-		if err := <-lost; err == nil {
-			t.Error("the loss was not reported")
-		}
-		second.elected(t)
-	})
-}
-
-func TestANotifierUsesOneConnection(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		dsn, name := s.listenDSN()
-		w := d.notifier(t, 0, dsn, nil)
-		pool := d.open(t, 0, s.DSN())
-		var all []*candidate
-		for range 20 {
-			election := s.election(t)
-			s.stand(t, pool, election).run(t, nil).elected(t)
-			c := s.stand(t, pool, election, polling, byWakingOnly, elector.WithNotifier(w)).run(t, nil)
-			c.follows(t)
-			all = append(all, c)
-		}
-		// Its last statement may be another than LISTEN: it pings after half a minute.
-		connections := func() int {
-			return one[int](t, s.admin, "SELECT count(*)::int FROM pg_stat_activity WHERE application_name = $1", name)
-		}
-		eventually(t, "it has connected", func() bool { return connections() > 0 })
-		if n := connections(); n != 1 {
-			t.Errorf("it has %d connections", n)
-		}
-		for _, c := range all {
-			c.end(t)
-		}
-		eventually(t, "it has disconnected", func() bool { return connections() == 0 })
 	})
 }
 
