@@ -42,21 +42,6 @@ func (s *server) listenDSN() (dsn, name string) {
 	return s.Cluster.DSN(pgcluster.WithParam("application_name", name)), name
 }
 
-func (s *server) listening(t *testing.T, name string) []int {
-	t.Helper()
-	return list[int](t, s.admin, "SELECT pid FROM pg_stat_activity WHERE application_name = $1 AND query LIKE 'LISTEN%' AND state = 'idle'", name)
-}
-
-// listen waits until the candidates have found the lock busy, and their notifiers listen, and
-// those of so many leaders.
-func (s *server) listen(t *testing.T, name string, leaders int, all ...*candidate) {
-	t.Helper()
-	for _, c := range all {
-		c.follows(t)
-	}
-	eventually(t, "the notifiers listen", func() bool { return len(s.listening(t, name)) == leaders+len(all) })
-}
-
 func TestAResignationWakesThoseThatPoll(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
@@ -69,7 +54,10 @@ func TestAResignationWakesThoseThatPoll(t *testing.T) {
 		first := stand(0)
 		old := first.elected(t)
 		second := stand(1)
-		s.listen(t, name, 1, second)
+		second.follows(t)
+		eventually(t, "both listen", func() bool {
+			return one[int](t, s.admin, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND query LIKE 'LISTEN%' AND state = 'idle'", name) == 2
+		})
 		check(t, termOf(t, first).Resign(soon(t)))
 		if fresh := second.elected(t); fresh.Token <= old.Token {
 			t.Errorf("token %d does not rise above %d", fresh.Token, old.Token)
