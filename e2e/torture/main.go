@@ -31,7 +31,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"os/signal"
@@ -132,9 +131,7 @@ func run(ctx context.Context, c config, path string, without error) (err error) 
 	if err != nil {
 		return err
 	}
-	r := judge(c.seed, f.Log.Since(0))
-	r.proofs = append(r.proofs, left)
-	return c.report(r)
+	return c.report(f.Log.Since(0), left)
 }
 
 // injectFaults injects faults until the time is up.
@@ -157,45 +154,28 @@ func injectFaults(ctx context.Context, c config, s *stage, f *fleet.Fleet, chose
 	return err
 }
 
-// report is the result of a run.
-type report struct {
-	seed   uint64
-	struck map[string]int // how often each fault was injected
-	proofs []history.Proof
-}
-
-func judge(seed uint64, events []history.Event) report {
-	r := report{seed: seed, struck: map[string]int{}, proofs: prove(events)}
-	for _, e := range events {
-		if e.Kind == history.Struck {
-			r.struck[e.Text]++
-		}
-	}
-	return r
-}
-
-func (r report) print(out io.Writer) {
-	struck := 0
-	for _, n := range r.struck {
-		struck += n
-	}
-	fmt.Fprintf(out, "\nseed %d: %d faults of %d kinds\n", r.seed, struck, len(r.struck))
-	history.Print(out, r.proofs)
-}
-
 // recheck checks a history that an earlier run kept.
 func recheck(c config) error {
 	events, err := history.Load(c.judge)
 	if err != nil {
 		return err
 	}
-	return c.report(judge(c.seed, events))
+	return c.report(events)
 }
 
-// report prints the result of a run.
-func (c config) report(r report) error {
-	r.print(os.Stdout)
-	return history.FailedProofs(r.proofs)
+// report prints how many faults there were, and what the history proves.
+func (c config) report(events []history.Event, more ...history.Proof) error {
+	struck, kinds := 0, map[string]bool{}
+	for _, e := range events {
+		if e.Kind == history.Struck {
+			struck++
+			kinds[e.Text] = true
+		}
+	}
+	proofs := append(prove(events), more...)
+	fmt.Printf("\nseed %d: %d faults of %d kinds\n", c.seed, struck, len(kinds))
+	history.Print(os.Stdout, proofs)
+	return history.FailedProofs(proofs)
 }
 
 // prove checks each election (no two led at once, tokens rose, hooks alternated), the first
