@@ -26,7 +26,7 @@ type healing = func(context.Context) error
 // hits returns a fault of a victim among the candidates that match.
 func hits(among func(*nemesis, *fleet.Member) bool, hit func(*nemesis, *fleet.Member) (healing, error)) func(*nemesis, context.Context) (healing, string, error) {
 	return func(n *nemesis, ctx context.Context) (healing, string, error) {
-		m := n.victimOf(ctx, func(m *fleet.Member) bool { return among(n, m) })
+		m := n.victim(ctx, among)
 		if m == nil {
 			return nil, "", nil
 		}
@@ -72,7 +72,7 @@ func (n *nemesis) resignTerm(context.Context) (healing, string, error) {
 
 // request makes a request over a candidate's route. It may fail, as the fault of another may last.
 func (n *nemesis) request(ctx context.Context) (healing, string, error) {
-	m := n.victim(ctx)
+	m := n.victim(ctx, anybody)
 	if m == nil {
 		return nil, "", nil
 	}
