@@ -89,77 +89,6 @@ func soonAfter(t *testing.T, what string, began time.Time) {
 	}
 }
 
-func TestTheDeputyAloneWaits(t *testing.T) {
-	inSessionScope(t, "a deputy leaves its seat with each transaction")
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		leader := s.stand(t, d.open(t, 0, s.DSN()), election, inServer...).run(t, nil)
-		leader.elected(t)
-		for range 3 {
-			deputy := s.stand(t, d.open(t, 0, s.DSN()), election, waiting).run(t, nil)
-			deputy.follows(t)
-			for i := range 2 {
-				s.stand(t, d.open(t, i, s.DSN()), election, waiting, elector.WithRetryInterval(time.Hour)).run(t, nil).follows(t)
-			}
-			s.waits(t, deputy)
-			if queue := s.waiters(t, deputy.Key()); len(queue) > 1 {
-				t.Errorf("%d candidates wait: %q", len(queue), queue)
-			}
-			shown, err := leader.Candidates(soon(t))
-			check(t, err)
-			if len(shown) != 2 || !shown[0].Leading || shown[0].Deputy || shown[0].CandidateID != leader.CandidateID() ||
-				shown[1].Leading || !shown[1].Deputy || shown[1].CandidateID != deputy.CandidateID() {
-				t.Errorf("got %+v, want the leader %s and the deputy %s", shown, leader.CandidateID(), deputy.CandidateID())
-			}
-			leader.end(t)
-			deputy.elected(t)
-			leader = deputy
-			eventually(t, "the last leader's seat is free", func() bool {
-				shown, err := leader.Candidates(soon(t))
-				check(t, err)
-				return len(shown) == 1
-			})
-		}
-	})
-}
-
-// When a wait runs out, the deputy waits again on the same session. Each heartbeat interval it
-// reports an attempt that found the lock busy. Five may begin and end between two of a statement.
-func TestADeputyWaitsAgainWhenItsWaitRunsOut(t *testing.T) {
-	inSessionScope(t, "a deputy changes its backend with each transaction")
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil).elected(t)
-		pool, counter := d.openCounted(t, 1, s.DSN())
-		c := s.stand(t, pool, election, waiting).run(t, nil)
-		attempts := c.after()
-		deputy := func(e hooks.Campaign) bool { return e.Deputy }
-		next(t, attempts, deputy)
-		next(t, attempts, deputy) // it has connected
-		pid := one[int](t, s.admin, "SELECT pid FROM pg_stat_activity WHERE application_name = $1", c.CandidateID())
-		before := counter.now()
-		for range 5 {
-			e := next[hooks.Campaign](t, attempts, nil)
-			if e.Outcome != hooks.Busy || !e.Deputy || e.Next != 0 || e.Took < heartbeat || e.Took > lease {
-				t.Errorf("a wait: %+v", e)
-			}
-		}
-		got := counter.since(before)
-		delete(got, "prepared TryAsDeputy")                                                  // it tries instead of waiting for too short a time
-		sent := []string{"WaitLock", "prepared Confirm", "PairIsFree", "Identify", "Holder"} // Holder for the recorder's LeaderChanged hook
-		if len(got) != len(sent) || slices.ContainsFunc(sent, func(name string) bool { return got[name] < 3 || got[name] > 12 }) {
-			t.Errorf("five heartbeat intervals took %v", got)
-		}
-		if again := one[int](t, s.admin, "SELECT pid FROM pg_stat_activity WHERE application_name = $1", c.CandidateID()); again != pid {
-			t.Errorf("it waits on backend %d, and waited on %d before", again, pid)
-		}
-	})
-}
-
 func TestAWaitingDeputyHoldsBackVacuumNoLongerThanOneWait(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
@@ -259,61 +188,14 @@ func (s *server) waitAndStop(t *testing.T, d drivers) {
 	for i := range 10 {
 		c := s.stand(t, d.open(t, i, s.DSN()), election, append(inServer, s.quietly())...).run(t, nil)
 		s.waits(t, c)
+		began := time.Now()
 		c.end(t)
+		eventually(t, "the queue is empty", func() bool { return len(s.waiters(t, c.Key())) == 0 })
+		soonAfter(t, "leaving the queue", began)
 		s.gone(t, c)
 	}
 	second.end(t)
 	s.gone(t, second)
-}
-
-// An administrator, or a tool that ends long statements, may cancel a wait.
-func TestADeputyWaitsAgainWhenItsWaitIsCancelled(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		leader := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil)
-		leader.elected(t)
-		c := s.stand(t, d.open(t, 1, s.DSN()), election, inServer...).run(t, nil)
-		for range 5 {
-			s.waits(t, c)
-			one[bool](t, s.admin, "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = $1", c.CandidateID())
-			eventually(t, "the wait has ended", func() bool { return len(s.waiters(t, c.Key())) == 0 })
-		}
-		s.waits(t, c)
-		began := time.Now()
-		leader.end(t)
-		c.elected(t)
-		soonAfter(t, "the hand-over", began)
-		if n := len(c.rec.Failures()); n > 0 {
-			t.Errorf("%d failures, such as %v", n, c.rec.Failures()[0].Err)
-		}
-	})
-}
-
-func TestACancelledCampaignLeavesTheQueueAtOnce(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil).elected(t)
-		c := s.stand(t, d.open(t, 1, s.DSN()), election, inServer...)
-		for range 3 {
-			ctx, cancel := context.WithCancel(soon(t))
-			returned := make(chan error, 1)
-			go func() {
-				_, err := c.Campaign(ctx)
-				returned <- err
-			}()
-			s.waits(t, c)
-			began := time.Now()
-			cancel()
-			wraps(t, <-returned, context.Canceled)
-			eventually(t, "the queue is empty", func() bool { return len(s.waiters(t, c.Key())) == 0 })
-			soonAfter(t, "leaving the queue", began)
-			s.gone(t, c)
-		}
-	})
 }
 
 // The campaign is cancelled at about the moment of the grant.
@@ -357,26 +239,6 @@ func TestACampaignThatIsCancelledAsItIsGrantedKeepsNoLock(t *testing.T) {
 	})
 }
 
-// The waiting statement gets no answer, and the connection stays open.
-func TestAWaitingDeputyOnADeadLinkDoesNotKeepTheLock(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		l := behindAProxy(t)
-		election := l.election(t)
-		leader := l.server.stand(t, d.open(t, 0, l.DSN()), election).run(t, nil)
-		leader.elected(t)
-		c := l.stand(t, d, 1, election, waiting).run(t, nil)
-		l.waits(t, c)
-		attempts := c.after()
-		l.proxy.BlackHole()
-		leader.end(t) // the server may grant the lock to the deputy, which does not notice
-		next(t, attempts, func(e hooks.Campaign) bool { return e.Outcome == hooks.Failed })
-		l.frees(t, c.Key())
-		l.proxy.Heal()
-		next[hooks.Elected](t, attempts, nil)
-	})
-}
-
 func TestACampaignThatWaitsOnADeadLinkEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
@@ -408,29 +270,6 @@ func TestADeputyWaitsThroughASessionPooler(t *testing.T) {
 		first.end(t)
 		second.elected(t)
 		soonAfter(t, "the hand-over", began)
-	})
-}
-
-// The leader's backend was terminated, but a transaction of its term goes on. The deputy has
-// the lock, and waits for the end of that transaction.
-func TestAWaitingDeputyWaitsForTheTransactionsOfTheLastTerm(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		f := s.inTransaction(t, d, election)
-		next := s.stand(t, d.open(t, 1, s.DSN()), election, inServer...).run(t, nil)
-		s.waits(t, next)
-		leader, err := next.Leader(soon(t))
-		check(t, err)
-		s.terminate(t, int(leader.PID))
-		eventually(t, "the deputy holds the lock", func() bool { return len(s.waiters(t, next.Key())) == 0 })
-		time.Sleep(heartbeat)
-		if next.IsLeader() {
-			t.Error("elected while a transaction of the last term goes on")
-		}
-		f.finish(t)
-		next.elected(t)
 	})
 }
 

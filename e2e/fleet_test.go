@@ -4,11 +4,11 @@ package e2e_test
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"slices"
@@ -27,13 +27,11 @@ type fleet struct {
 	s        *server
 	election string
 	members  map[string]*member
+	killed   []string
 	excused  []string // candidates whose backend the test terminated
 	next     func() settings
 	started  int
-
-	mu      sync.Mutex
-	history []entry       // in order of arrival
-	more    chan struct{} // closed by the next entry
+	log      history.Records[entry]
 }
 
 // A member is a candidate's process.
@@ -56,10 +54,10 @@ const (
 // launch starts n processes. At the end of the test it shuts them down and judges their history.
 func (s *server) launch(t *testing.T, d drivers, n int, change ...func(int, *settings)) *fleet {
 	t.Helper()
-	f := &fleet{s: s, election: s.election(t), members: map[string]*member{}, more: make(chan struct{})}
+	f := &fleet{s: s, election: s.election(t), members: map[string]*member{}}
 	t.Cleanup(func() {
 		f.shutDown(t)
-		for _, violation := range judgeEach(f.entries(), f.excused...) {
+		for _, violation := range judgeEach(f.entries(), f.killed, f.excused...) {
 			t.Error(violation)
 		}
 		if t.Failed() {
@@ -77,11 +75,7 @@ func (s *server) launch(t *testing.T, d drivers, n int, change ...func(int, *set
 		return s
 	}
 	for range n {
-		s := f.next()
-		if s.Elections > 0 {
-			inSessionScope(t, "a shared session needs it")
-		}
-		f.start(t, s)
+		f.start(t, f.next())
 	}
 	for id := range f.members {
 		f.wait(t, id+" is ready", func(e entry) bool { return e.Kind == ready && e.ID == id })
@@ -112,53 +106,27 @@ func (f *fleet) start(t *testing.T, s settings) {
 	f.members[s.ID] = m
 	go func() {
 		defer close(m.gone)
-		lines := json.NewDecoder(stdout)
-		for {
-			var e entry
-			if lines.Decode(&e) != nil {
-				break // a kill may truncate the last line
-			}
-			f.add(e)
-		}
+		_ = f.log.Collect(stdout) // a kill may truncate the last line
 		m.err = m.Wait()
 	}()
 }
 
-func (f *fleet) add(e entry) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.history = append(f.history, e)
-	close(f.more)
-	f.more = make(chan struct{})
-}
-
-func (f *fleet) entries() []entry {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.history)
-}
+func (f *fleet) entries() []entry { return slices.Clone(f.log.Since(0)) }
 
 // wait returns the first entry that matches, past or future.
 func (f *fleet) wait(t *testing.T, what string, match func(entry) bool) entry {
 	t.Helper()
-	timeout := time.After(patience)
-	for at := 0; ; at++ {
-		f.mu.Lock()
-		for len(f.history) == at {
-			more := f.more
-			f.mu.Unlock()
-			select {
-			case <-more:
-			case <-timeout:
-				t.Fatalf("not within %v: %s", patience, what)
-			}
-			f.mu.Lock()
+	ctx, enough := context.WithTimeout(context.Background(), patience)
+	defer enough()
+	for seen := 0; ; {
+		fresh, err := f.log.Await(ctx, seen)
+		if err != nil {
+			t.Fatalf("not within %v: %s", patience, what)
 		}
-		e := f.history[at]
-		f.mu.Unlock()
-		if match(e) {
-			return e
+		if i := slices.IndexFunc(fresh, match); i >= 0 {
+			return fresh[i]
 		}
+		seen += len(fresh)
 	}
 }
 
@@ -220,6 +188,7 @@ func (f *fleet) isGone(t *testing.T, id string) {
 	}
 	closed(t, id+" is killed", m.gone)
 	delete(f.members, id)
+	f.killed = append(f.killed, id)
 }
 
 // quit ends a process with SIGTERM and checks that it exits cleanly.
@@ -227,36 +196,29 @@ func (f *fleet) quit(t *testing.T, id string) {
 	t.Helper()
 	m := f.members[id]
 	delete(f.members, id)
+	m.quit(t)
+}
+
+func (m *member) quit(t *testing.T) {
+	t.Helper()
 	_ = m.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-m.gone:
 	case <-time.After(patience):
 		_ = m.Process.Kill()
 		<-m.gone
-		t.Errorf("%s has not shut down within %v", id, patience)
 	}
 	if m.err != nil {
-		t.Errorf("%s ended with %v:\n%s", id, m.err, m.stderr.String())
+		t.Errorf("%s ended with %v:\n%s", m.id, m.err, m.stderr.String())
 	}
 }
 
 func (f *fleet) shutDown(t *testing.T) {
 	t.Helper()
 	var all sync.WaitGroup
-	for id, m := range f.members {
+	for _, m := range f.members {
 		_ = m.Process.Signal(syscall.SIGCONT)
-		_ = m.Process.Signal(syscall.SIGTERM)
-		all.Go(func() {
-			select {
-			case <-m.gone:
-			case <-time.After(patience):
-				_ = m.Process.Kill()
-				<-m.gone
-			}
-			if m.err != nil {
-				t.Errorf("%s ended with %v:\n%s", id, m.err, m.stderr.String())
-			}
-		})
+		all.Go(func() { m.quit(t) })
 	}
 	all.Wait()
 }
@@ -296,133 +258,97 @@ const (
 	violated kind = "violated" // Text: how the contract of hooks was broken
 )
 
-// judge returns a message for each broken guarantee in the history of an election: terms
-// overlap by the candidates' own belief, tokens do not rise, or a candidate is elected or
-// demoted twice in a row.
+// judge has package history check the history of an election: whether terms overlap by the
+// candidates' own belief, whether tokens rise, and whether each candidate that was not killed was
+// elected and demoted in turn.
 //
 // If the server ended a leader's session, the leader may believe to lead until its next
 // heartbeat, while the next leader already leads; the tokens tell the two apart. judge
 // allows that to the excused candidates, for terms that ended with hooks.SessionLost.
-func judge(history []entry, excused ...string) (violations []string) {
-	violations = append(violations, judgeTerms(history)...)
-	violations = append(violations, judgeBeliefs(history, func(belief entry) bool {
-		return slices.Contains(excused, belief.ID) && slices.ContainsFunc(history, func(e entry) bool {
-			return e.Kind == demoted && e.ID == belief.ID && e.Token == belief.Token && e.Text == string(hooks.SessionLost)
-		})
-	})...)
-	for _, e := range history {
-		if e.Kind == violated {
+func judge(entries []entry, killed []string, excused ...string) (violations []string) {
+	var calls, elections, beliefs, began []history.Event
+	for _, id := range killed {
+		calls = append(calls, history.Event{Process: id, Kind: history.Killed})
+	}
+	for i, e := range entries {
+		as := func(kind history.Kind, at int64) history.Event {
+			return history.Event{Process: e.ID, Seq: i + 1, Kind: kind, At: history.Time(at), Token: e.Token, Leading: true}
+		}
+		switch e.Kind {
+		case elected:
+			calls, elections = append(calls, as(history.Elected, e.From)), append(elections, as(history.Began, e.From))
+		case demoted:
+			calls = append(calls, as(history.Demoted, e.From))
+			if e.Text == string(hooks.SessionLost) && slices.Contains(excused, e.ID) {
+				beliefs = append(beliefs, history.Event{Process: e.ID, Token: e.Token, Kind: history.Severed, Took: math.MaxInt64})
+			}
+		case believed:
+			beliefs = append(beliefs, as(history.Sample, e.From), as(history.Sample, e.To))
+		case violated:
 			violations = append(violations, e.ID+" "+e.Text)
 		}
+	}
+	for _, t := range history.Terms(beliefs) {
+		began = append(began, history.Event{Process: t.Process, Kind: history.Began, At: t.Begin, Token: t.Token})
+	}
+	proofs := []history.Proof{history.HooksAlternate(calls)}
+	if len(elections) > 0 {
+		proofs = append(proofs, history.TokensRise(elections))
+	}
+	if len(began) > 0 {
+		proofs = append(proofs, history.OneLeader(beliefs, 0), history.TokensRise(began))
+	}
+	for _, p := range proofs {
+		violations = append(violations, p.Violations...)
 	}
 	return violations
 }
 
 // judgeEach judges each election of a history.
-func judgeEach(history []entry, excused ...string) (violations []string) {
+func judgeEach(entries []entry, killed []string, excused ...string) (violations []string) {
 	each := map[string][]entry{}
-	for _, e := range history {
+	for _, e := range entries {
 		each[e.Election] = append(each[e.Election], e)
 	}
-	for election, entries := range each {
-		for _, wrong := range judge(entries, excused...) {
+	for election, its := range each {
+		for _, wrong := range judge(its, killed, excused...) {
 			violations = append(violations, election+" "+wrong)
 		}
 	}
 	return violations
 }
 
-func judgeTerms(history []entry) (violations []string) {
-	leading := map[string]int64{} // the token of who leads
-	var elections []entry
-	for _, e := range history {
-		token, leads := leading[e.ID]
-		switch {
-		case e.Kind == elected && leads:
-			violations = append(violations, fmt.Sprintf("%s was elected with token %d while it led with token %d", e.ID, e.Token, token))
-		case e.Kind == demoted && token != e.Token:
-			violations = append(violations, fmt.Sprintf("%s was demoted from token %d while it led with token %d", e.ID, e.Token, token))
-		}
-		switch e.Kind {
-		case elected:
-			leading[e.ID] = e.Token
-			elections = append(elections, e)
-		case demoted:
-			delete(leading, e.ID)
-		}
-	}
-	return append(violations, rising(elections, "elected")...)
-}
-
-func judgeBeliefs(history []entry, excused func(entry) bool) (violations []string) {
-	type term struct {
-		id    string
-		token int64
-	}
-	merged := map[term]entry{} // a belief is recorded in pieces
-	for _, e := range history {
-		if e.Kind != believed {
-			continue
-		}
-		at := term{e.ID, e.Token}
-		if earlier, again := merged[at]; again {
-			e.From, e.To = min(e.From, earlier.From), max(e.To, earlier.To)
-		}
-		merged[at] = e
-	}
-	var beliefs []entry
-	for _, e := range merged {
-		beliefs = append(beliefs, e)
-	}
-	violations = rising(beliefs, "believing")
-	for i := 1; i < len(beliefs); i++ { // sorted by rising
-		if a, b := beliefs[i-1], beliefs[i]; b.From < a.To && !excused(a) {
-			violations = append(violations, fmt.Sprintf("%s (token %d) and %s (token %d) both believed to lead, for %d ns", a.ID, a.Token, b.ID, b.Token, a.To-b.From))
-		}
-	}
-	return violations
-}
-
-// rising sorts entries by time and checks that their tokens rise strictly.
-func rising(entries []entry, what string) (violations []string) {
-	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.From, b.From) })
-	for i := 1; i < len(entries); i++ {
-		if a, b := entries[i-1], entries[i]; b.Token <= a.Token {
-			violations = append(violations, fmt.Sprintf("%s was %s with token %d after %s with token %d", b.ID, what, b.Token, a.ID, a.Token))
-		}
-	}
-	return violations
-}
-
 func TestJudgeReportsBrokenGuarantees(t *testing.T) {
+	killed := []string{"a", "b"}
 	good := []entry{
 		{ID: "a", Kind: elected, Token: 1, From: 10}, {ID: "a", Kind: believed, Token: 1, From: 11, To: 15},
 		{ID: "a", Kind: believed, Token: 1, From: 11, To: 20}, {ID: "a", Kind: demoted, Token: 1, From: 21},
 		{ID: "b", Kind: elected, Token: 2, From: 30}, {ID: "b", Kind: believed, Token: 2, From: 31, To: 40},
 		{ID: "a", Kind: elected, Token: 3, From: 50}, {ID: "a", Kind: believed, Token: 3, From: 51, To: 60},
 	}
-	if violations := judge(good); len(violations) > 0 {
+	if violations := judge(good, killed); len(violations) > 0 {
 		t.Errorf("a good history: %q", violations)
+	}
+	if violations := judge(good, killed[:1]); len(violations) != 1 {
+		t.Errorf("a candidate that was not killed, nor demoted: %q", violations)
 	}
 	ended := append(slices.Clone(good), entry{ID: "b", Kind: demoted, Token: 2, From: 55, Text: string(hooks.SessionLost)},
 		entry{ID: "b", Kind: believed, Token: 2, From: 31, To: 55})
-	if violations := judge(ended); len(violations) != 1 {
+	if violations := judge(ended, killed); len(violations) != 1 {
 		t.Errorf("a session that was lost while its candidate led: %q", violations)
 	}
-	if violations := judge(ended, "b"); len(violations) > 0 {
+	if violations := judge(ended, killed, "b"); len(violations) > 0 {
 		t.Errorf("the same, excused: %q", violations)
 	}
 	for name, bad := range map[string]entry{
 		"a belief within another's":     {ID: "b", Kind: believed, Token: 2, From: 18, To: 19},
-		"a belief that began before":    {ID: "b", Kind: believed, Token: 2, From: 5, To: 12},
-		"a belief that goes on":         {ID: "a", Kind: believed, Token: 1, From: 11, To: 32},
-		"a token that falls":            {ID: "b", Kind: elected, Token: 2, From: 70},
-		"a token that is repeated":      {ID: "b", Kind: elected, Token: 3, From: 70},
+		"a belief with a lesser token":  {ID: "c", Kind: believed, Token: 2, From: 70, To: 80},
+		"a token that falls":            {ID: "c", Kind: elected, Token: 2, From: 70},
 		"elected twice":                 {ID: "a", Kind: elected, Token: 4, From: 70},
 		"demoted from another's term":   {ID: "a", Kind: demoted, Token: 2, From: 70},
 		"a broken contract of the hook": {ID: "a", Kind: violated, Text: "was called twice"},
 	} {
-		if len(judge(append(slices.Clone(good), bad))) == 0 {
+		if len(judge(append(slices.Clone(good), bad), append(killed, "c"))) == 0 {
 			t.Errorf("%s: no violation reported", name)
 		}
 	}

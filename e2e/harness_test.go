@@ -97,21 +97,6 @@ func (c *candidate) follows(t *testing.T) {
 	wait(t, c, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
 }
 
-// foundFreeAt fails the test if more than one attempt found the lock busy after it was
-// released; one may have been under way. The candidate must have been elected since.
-func (c *candidate) foundFreeAt(t *testing.T, released time.Time) {
-	t.Helper()
-	busy := 0
-	for _, attempt := range c.rec.Campaigns() {
-		if attempt.Outcome == hooks.Busy && attempt.At.After(released) {
-			busy++
-		}
-	}
-	if busy > 1 {
-		t.Errorf("%d attempts found a free lock busy", busy)
-	}
-}
-
 // after returns a cursor for events from now on.
 func (c *candidate) after() *hookstest.Cursor {
 	cursor := c.rec.Cursor()

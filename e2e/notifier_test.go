@@ -4,7 +4,6 @@ package e2e_test
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/hooks/hookstest"
 	"github.com/pgelector/pgelector/notify/pgx"
 	"github.com/pgelector/pgelector/notify/pq"
 )
@@ -37,18 +35,6 @@ func (d drivers) notifier(t *testing.T, i int, dsn string, lost func(error)) ele
 	return w
 }
 
-// connected makes a notifier that listens already. Connecting later would cause an attempt or a
-// heartbeat.
-func (d drivers) connected(t *testing.T, i int, dsn string) elector.Notifier {
-	t.Helper()
-	w := d.notifier(t, i, dsn, nil)
-	listens := make(chan struct{})
-	once := sync.OnceFunc(func() { close(listens) })
-	t.Cleanup(w.Subscribe(func(string) { once() }))
-	closed(t, "the notifier listens", listens)
-	return w
-}
-
 // listenDSN returns the server's own address and the application_name of its connections. No
 // transaction pooler forwards notifications.
 func (s *server) listenDSN() (dsn, name string) {
@@ -56,125 +42,26 @@ func (s *server) listenDSN() (dsn, name string) {
 	return s.Cluster.DSN(pgcluster.WithParam("application_name", name)), name
 }
 
-func (s *server) listening(t *testing.T, name string) []int {
-	t.Helper()
-	return list[int](t, s.admin, "SELECT pid FROM pg_stat_activity WHERE application_name = $1 AND query LIKE 'LISTEN%' AND state = 'idle'", name)
-}
-
-// listen waits until the candidates have found the lock busy, and their notifiers listen, and
-// those of so many leaders.
-func (s *server) listen(t *testing.T, name string, leaders int, all ...*candidate) {
-	t.Helper()
-	for _, c := range all {
-		c.follows(t)
-	}
-	eventually(t, "the notifiers listen", func() bool { return len(s.listening(t, name)) == leaders+len(all) })
-}
-
-func TestAResignationWakesTheDeputyAndThoseThatPoll(t *testing.T) {
-	t.Parallel()
-	for kind, stand := range map[string]func(*testing.T, *server, drivers, int, string, elector.Notifier) *candidate{
-		"polling": func(t *testing.T, s *server, d drivers, i int, election string, w elector.Notifier) *candidate {
-			return s.stand(t, d.open(t, i, s.DSN()), election, polling, byWakingOnly, elector.WithNotifier(w))
-		},
-		"the deputy": func(t *testing.T, s *server, d drivers, i int, election string, w elector.Notifier) *candidate {
-			return s.stand(t, d.open(t, i, s.DSN()), election, elector.WithLease(10*time.Minute), elector.WithHeartbeatInterval(time.Minute),
-				elector.WithDeputyInterval(time.Minute), byWakingOnly, elector.WithNotifier(w))
-		},
-		"of a session": func(t *testing.T, s *server, d drivers, i int, election string, w elector.Notifier) *candidate {
-			g := s.share(t, d.open(t, i, s.DSN()), byWakingOnly, elector.WithNotifier(w))
-			rec := hookstest.NewRecorder()
-			g.join(t, []string{election}, elector.WithHooks(rec))
-			return &candidate{Elector: g.all[0], rec: rec}
-		},
-	} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			overDrivers(t, func(t *testing.T, d drivers) {
-				s := onShared(t)
-				election := s.election(t)
-				dsn, name := s.listenDSN()
-				first := stand(t, s, d, 0, election, d.notifier(t, 0, dsn, nil)).run(t, nil)
-				old := first.elected(t)
-				second := stand(t, s, d, 1, election, d.notifier(t, 1, dsn, nil)).run(t, nil)
-				s.listen(t, name, 1, second)
-				term := termOf(t, first)
-				check(t, term.Resign(soon(t)))
-				if fresh := second.elected(t); fresh.Token <= old.Token {
-					t.Errorf("token %d does not rise above %d", fresh.Token, old.Token)
-				}
-			})
-		})
-	}
-}
-
-// If notifications are lost, an election takes one retry interval.
-func TestALostNotificationCostsOneRetryInterval(t *testing.T) {
+func TestAResignationWakesThoseThatPoll(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)
-		elsewhere := s.database(t) // notifications are per database
-		first := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithNotifier(d.notifier(t, 0, elsewhere, nil))).run(t, nil)
-		first.elected(t)
-		second := s.stand(t, d.open(t, 1, s.DSN()), election, polling, elector.WithNotifier(d.notifier(t, 1, elsewhere, nil))).run(t, nil)
+		dsn, name := s.listenDSN()
+		stand := func(i int) *candidate {
+			return s.stand(t, d.open(t, i, s.DSN()), election, polling, byWakingOnly, elector.WithNotifier(d.notifier(t, i, dsn, nil))).run(t, nil)
+		}
+		first := stand(0)
+		old := first.elected(t)
+		second := stand(1)
 		second.follows(t)
-		first.end(t)
-		released := time.Now()
-		second.elected(t)
-		second.foundFreeAt(t, released)
-	})
-}
-
-func TestANotifierReconnectsAndCausesAnAttempt(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		dsn, name := s.listenDSN()
-		lost := make(chan error, 100)
-		first := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil) // without a notifier
-		first.elected(t)
-		second := s.stand(t, d.open(t, 1, s.DSN()), election, polling, byWakingOnly, elector.WithNotifier(d.notifier(t, 1, dsn, func(err error) { lost <- err }))).run(t, nil)
-		s.listen(t, name, 0, second)
-		_, err := hookstest.WaitN(soon(t), second.rec, 2, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
-		check(t, err) // its first attempt, and one when its notifier connected
-		first.end(t)
-		s.terminate(t, s.listening(t, name)[0])
-		if err := <-lost; err == nil {
-			t.Error("the loss was not reported")
+		eventually(t, "both listen", func() bool {
+			return one[int](t, s.admin, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND query LIKE 'LISTEN%' AND state = 'idle'", name) == 2
+		})
+		check(t, termOf(t, first).Resign(soon(t)))
+		if fresh := second.elected(t); fresh.Token <= old.Token {
+			t.Errorf("token %d does not rise above %d", fresh.Token, old.Token)
 		}
-		second.elected(t)
-	})
-}
-
-func TestANotifierUsesOneConnection(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		dsn, name := s.listenDSN()
-		w := d.notifier(t, 0, dsn, nil)
-		pool := d.open(t, 0, s.DSN())
-		var all []*candidate
-		for range 20 {
-			election := s.election(t)
-			s.stand(t, pool, election).run(t, nil).elected(t)
-			c := s.stand(t, pool, election, polling, byWakingOnly, elector.WithNotifier(w)).run(t, nil)
-			c.follows(t)
-			all = append(all, c)
-		}
-		// Its last statement may be another than LISTEN: it pings after half a minute.
-		connections := func() int {
-			return one[int](t, s.admin, "SELECT count(*)::int FROM pg_stat_activity WHERE application_name = $1", name)
-		}
-		eventually(t, "it has connected", func() bool { return connections() > 0 })
-		if n := connections(); n != 1 {
-			t.Errorf("it has %d connections", n)
-		}
-		for _, c := range all {
-			c.end(t)
-		}
-		eventually(t, "it has disconnected", func() bool { return connections() == 0 })
 	})
 }
 

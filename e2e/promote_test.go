@@ -122,68 +122,53 @@ func TestATokenIsNotRepeatedAfterACrashRightAfterTheElection(t *testing.T) {
 // primary. Existing connections stay on the old one.
 func TestATermOnAnOldPrimaryEndsWhenThePoolReachesTheNewOne(t *testing.T) {
 	t.Parallel()
-	for name, meet := range map[string]func(t *testing.T, c *candidate, term *elector.Term) error{
-		"InTx": func(t *testing.T, c *candidate, term *elector.Term) error {
-			return term.InTx(soon(t), c.pool, nil, func(*sql.Tx) error {
-				t.Error("a transaction of the old term has entered on the new primary")
-				return nil
-			})
-		},
-		"Leader": func(t *testing.T, c *candidate, _ *elector.Term) error {
-			_, err := c.Leader(soon(t))
-			return err
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			overEach(t, func(t *testing.T, d drivers) {
-				l := behindARoute(t)
-				standby, err := l.AddStandby(t.Context())
-				check(t, err)
-				pool := d.open(t, 0, l.cut())
-				c := on(t, standby).stand(t, pool, l.election(t), seldom...).run(t, nil)
-				old := c.elected(t)
-				term := termOf(t, c)
-				var stale []*sql.Conn // connections to the old primary that the pool reuses later
-				for range 2 {
-					conn, err := pool.Conn(soon(t))
-					check(t, err)
-					stale = append(stale, conn)
-				}
-				check(t, standby.Promote(soon(t)))
-				l.proxy.LeadTo(standby)
-				after := c.after()
-				err = meet(t, c, term)
-				for _, conn := range stale {
-					check(t, conn.Close())
-				}
-				closed(t, "the term's context is done", term.Context().Done())
-				cause := context.Cause(term.Context())
-				wraps(t, cause, elector.ErrSessionLost)
-				wraps(t, cause, elector.ErrOldPrimary)
-				for _, part := range []string{
-					fmt.Sprintf("timeline 2 at 127.0.0.1:%d", standby.Port()), fmt.Sprintf("timeline 1 at 127.0.0.1:%d", l.Port()),
-				} {
-					if !strings.Contains(cause.Error(), part) {
-						t.Errorf("the cause does not say %q: %v", part, cause)
-					}
-				}
-				if name == "InTx" {
-					wraps(t, err, elector.ErrNotLeader)
-					wraps(t, err, elector.ErrOldPrimary)
-				}
-				if e := next[hooks.Demoted](t, after, nil); e.Reason != hooks.SessionLost {
-					t.Errorf("demoted because %s: %v", e.Reason, e.Err)
-				}
-				if fresh := nextElected(t, after); fresh.Token>>48 <= old.Token>>48 {
-					t.Errorf("elected with token %x after %x, on the old primary", fresh.Token, old.Token)
-				}
-				if n := len(l.holders(t, c.Key())); n != 0 {
-					t.Errorf("%d backends of the old primary have the lock", n)
-				}
-			})
+	overEach(t, func(t *testing.T, d drivers) {
+		l := behindARoute(t)
+		standby, err := l.AddStandby(t.Context())
+		check(t, err)
+		pool := d.open(t, 0, l.cut())
+		c := on(t, standby).stand(t, pool, l.election(t), seldom...).run(t, nil)
+		old := c.elected(t)
+		term := termOf(t, c)
+		var stale []*sql.Conn // connections to the old primary that the pool reuses later
+		for range 2 {
+			conn, err := pool.Conn(soon(t))
+			check(t, err)
+			stale = append(stale, conn)
+		}
+		check(t, standby.Promote(soon(t)))
+		l.proxy.LeadTo(standby)
+		after := c.after()
+		err = term.InTx(soon(t), c.pool, nil, func(*sql.Tx) error {
+			t.Error("a transaction of the old term has entered on the new primary")
+			return nil
 		})
-	}
+		wraps(t, err, elector.ErrNotLeader)
+		wraps(t, err, elector.ErrOldPrimary)
+		for _, conn := range stale {
+			check(t, conn.Close())
+		}
+		closed(t, "the term's context is done", term.Context().Done())
+		cause := context.Cause(term.Context())
+		wraps(t, cause, elector.ErrSessionLost)
+		wraps(t, cause, elector.ErrOldPrimary)
+		for _, part := range []string{
+			fmt.Sprintf("timeline 2 at 127.0.0.1:%d", standby.Port()), fmt.Sprintf("timeline 1 at 127.0.0.1:%d", l.Port()),
+		} {
+			if !strings.Contains(cause.Error(), part) {
+				t.Errorf("the cause does not say %q: %v", part, cause)
+			}
+		}
+		if e := next[hooks.Demoted](t, after, nil); e.Reason != hooks.SessionLost {
+			t.Errorf("demoted because %s: %v", e.Reason, e.Err)
+		}
+		if fresh := nextElected(t, after); fresh.Token>>48 <= old.Token>>48 {
+			t.Errorf("elected with token %x after %x, on the old primary", fresh.Token, old.Token)
+		}
+		if n := len(l.holders(t, c.Key())); n != 0 {
+			t.Errorf("%d backends of the old primary have the lock", n)
+		}
+	})
 }
 
 // A role that may not call pg_control_system is refused with a less specific message.
@@ -338,45 +323,18 @@ func optionsOf(opts []elector.SessionOption) (all []elector.Option) {
 	return all
 }
 
-// epochModes are the ways to be elected.
-var epochModes = map[string]func(t *testing.T, s *server, pool *sql.DB, opts ...elector.SessionOption) *candidate{
-	"poll": func(t *testing.T, s *server, pool *sql.DB, opts ...elector.SessionOption) *candidate {
-		return s.stand(t, pool, s.election(t), optionsOf(opts)...)
-	},
-	"wait": func(t *testing.T, s *server, pool *sql.DB, opts ...elector.SessionOption) *candidate {
-		return s.stand(t, pool, s.election(t), append(optionsOf(opts), elector.WithTakeover(elector.Wait))...)
-	},
-	"session": func(t *testing.T, s *server, pool *sql.DB, opts ...elector.SessionOption) *candidate {
-		g := s.share(t, pool, opts...)
-		e, err := g.Elector(s.election(t))
-		check(t, err)
-		g.all = append(g.all, e)
-		return &candidate{Elector: e, rec: g.rec, pool: pool}
-	},
-}
-
-func overEpochModes(t *testing.T, test func(t *testing.T, s *server, c *candidate, alter func(setting string))) {
-	t.Helper()
-	for name, stand := range epochModes {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			overEach(t, func(t *testing.T, d drivers) {
-				s := onShared(t)
-				name := unique("database")
-				dsn := s.databaseOf(t, name)
-				test(t, on(t, s.Cluster), stand(t, s, d.open(t, 0, dsn)), func(setting string) {
-					_, err := s.admin.Exec(`ALTER DATABASE "` + name + `" ` + setting)
-					check(t, err)
-				})
-			})
-		})
-	}
-}
-
 // Without the epoch the token could fall. A valid one takes effect at the next election.
 func TestAnInvalidEpochBlocksElectionsUntilItIsCorrected(t *testing.T) {
 	t.Parallel()
-	overEpochModes(t, func(t *testing.T, s *server, c *candidate, alter func(string)) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		name := unique("database")
+		c := s.stand(t, d.open(t, 0, s.databaseOf(t, name)), s.election(t))
+		alter := func(setting string) {
+			_, err := s.admin.Exec(`ALTER DATABASE "` + name + `" ` + setting)
+			check(t, err)
+		}
 		alter("SET pgelector.epoch = 'three'")
 		c.run(t, nil)
 		for _, wrong := range []string{"'three'", "'-1'", "''", "32767"} {

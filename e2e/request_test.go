@@ -3,9 +3,7 @@
 package e2e_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"syscall"
@@ -48,40 +46,21 @@ func TestAnyRoleThatMayLockCanAskTheLeaderToGo(t *testing.T) {
 	})
 }
 
-// A request returns though the only candidate leads again soon: on the same session if that
-// is shared, and in transaction scope perhaps on the same backend.
+// A request returns though the only candidate leads again soon: in transaction scope perhaps on the
+// same backend.
 func TestARequestReturnsThoughTheSameCandidateLeadsNext(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
-		s, often := onShared(t), elector.WithRetryInterval(10*time.Millisecond)
-		ask := func(t *testing.T, election string) {
-			for range 5 {
-				next, err := elector.RequestResign(soon(t), d.open(t, 1, s.DSN()), election)
-				if check(t, err); next.CandidateID == "" {
-					t.Error("nobody leads next")
-				}
+		s := onShared(t)
+		election := s.election(t)
+		s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithRetryInterval(10*time.Millisecond)).run(t, nil).elected(t)
+		for range 5 {
+			next, err := elector.RequestResign(soon(t), d.open(t, 1, s.DSN()), election)
+			if check(t, err); next.CandidateID == "" {
+				t.Error("nobody leads next")
 			}
 		}
-		t.Run("own session", func(t *testing.T) {
-			election := s.election(t)
-			s.stand(t, d.open(t, 0, s.DSN()), election, often).run(t, nil).elected(t)
-			ask(t, election)
-		})
-		t.Run("shared session", func(t *testing.T) {
-			elections := s.elections(t, 2)
-			g := s.share(t, d.open(t, 0, s.DSN()), often).join(t, elections).run(t, nil)
-			eventually(t, "it leads both", func() bool { return g.leading() == 2 })
-			ask(t, elections[0])
-		})
 	})
-}
-
-// asks makes a request to the election's leader from this process, which has no candidate.
-func (f *fleet) asks(t *testing.T, d drivers, within time.Duration) (elector.Leader, error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), within)
-	defer cancel()
-	return elector.RequestResign(ctx, d.open(t, 1, f.s.DSN()), f.election)
 }
 
 // keepsLeading waits until the server has answered some more heartbeats of a term.
@@ -102,65 +81,6 @@ func (f *fleet) keepsLeading(t *testing.T, leader entry) {
 	if slices.ContainsFunc(f.entries(), func(e entry) bool { return e.Kind == demoted && e.Token == leader.Token }) {
 		t.Error("the leader has answered a request that was not made of it")
 	}
-}
-
-// A leader that stands still is named. When its session has ended, the request returns with
-// the next leader, which has not answered it.
-func TestARequestToAFrozenLeader(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		const lease = 4 * fleetLease // for a busy machine, on which the request takes a while
-		f := onShared(t).launch(t, d, 2, func(_ int, s *settings) { s.Lease = lease })
-		leader := f.leader(t, 0)
-		f.signal(t, leader.ID, syscall.SIGSTOP)
-		got, err := f.asks(t, d, lease/4)
-		wraps(t, err, elector.ErrUnanswered)
-		if got.CandidateID != leader.ID || !strings.Contains(err.Error(), fmt.Sprintf("backend %d", got.PID)) || !strings.Contains(err.Error(), "pgelector evict") {
-			t.Errorf("got %+v, %v", got, err)
-		}
-		next, err := f.asks(t, d, patience)
-		if check(t, err); next.CandidateID == leader.ID || next.CandidateID == "" {
-			t.Errorf("%+v leads next", next)
-		}
-		f.signal(t, leader.ID, syscall.SIGCONT)
-		f.demotion(t, leader.Token)
-		second := f.leader(t, leader.Token)
-		f.keepsLeading(t, second)
-	})
-}
-
-// If the successor dies, the leader stays.
-func TestARequestToTransferToACandidateThatDies(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		f := onShared(t).launch(t, d, 3)
-		leader := f.leader(t, 0)
-		pool := d.open(t, 1, f.s.DSN())
-		asker, err := elector.New(pool, f.election)
-		check(t, err)
-		var deputy string
-		eventually(t, "there is a deputy", func() bool {
-			all, err := asker.Candidates(soon(t))
-			if err == nil && len(all) > 1 && all[1].Deputy {
-				deputy = all[1].CandidateID
-			}
-			return deputy != ""
-		})
-		f.signal(t, deputy, syscall.SIGSTOP) // so that it cannot take over before it dies
-		done := make(chan error, 1)
-		go func() {
-			next, err := elector.RequestTransfer(soon(t), pool, f.election, deputy)
-			if next.CandidateID == deputy {
-				err = errors.Join(err, errors.New("the one that has died leads"))
-			}
-			done <- err
-		}()
-		f.kill(t, deputy)
-		wraps(t, <-done, elector.ErrNoSuccessor)
-		if now, err := asker.Leader(soon(t)); err != nil || now.CandidateID != leader.ID {
-			t.Errorf("%+v leads, %v", now, err)
-		}
-	})
 }
 
 // Of two requests at once the leader answers both by one resignation, and the next leader
@@ -193,57 +113,6 @@ func TestTwoRequestsAtOnceEndOneTerm(t *testing.T) {
 		f.demotion(t, leader.Token)
 		second := f.leader(t, leader.Token)
 		f.keepsLeading(t, second)
-	})
-}
-
-// A notification has the leader hear at once: its heartbeats are a minute apart.
-func TestALeaderWithANotifierHearsARequestAtOnce(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		dsn, _ := s.listenDSN()
-		leader := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithLease(10*time.Minute), elector.WithHeartbeatInterval(time.Minute),
-			elector.WithNotifier(d.connected(t, 0, dsn))).run(t, nil)
-		leader.elected(t)
-		if beats := leader.rec.Heartbeats(); len(beats) > 0 {
-			t.Fatalf("%d heartbeats before the request", len(beats))
-		}
-		next, err := elector.RequestResign(soon(t), d.open(t, 1, s.DSN()), election) // patience is less than a minute
-		if check(t, err); next.CandidateID != leader.CandidateID() && next.CandidateID != "" {
-			t.Errorf("%+v leads next", next)
-		}
-		if d := leader.rec.Demoted(); len(d) != 1 || d[0].Reason != hooks.Requested {
-			t.Errorf("demoted %+v", d)
-		}
-	})
-}
-
-// A request is nothing but locks of its maker's connection: when that dies, the leader, which
-// stood still, finds none.
-func TestARequestEndsWithTheConnectionOfItsMaker(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		f := onShared(t).launch(t, d, 2, func(_ int, s *settings) { s.Lease = 20 * time.Second })
-		leader := f.leader(t, 0)
-		f.signal(t, leader.ID, syscall.SIGSTOP)
-		rings := func() []int {
-			return list[int](t, f.s.admin, `SELECT l.pid FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid) WHERE a.application_name = $1
-				AND l.locktype = 'advisory' AND l.mode = 'ShareLock' AND l.classid = 983268819`, f.election)
-		}
-		done := make(chan error, 1)
-		pool := d.open(t, 1, f.s.DSN(pgcluster.WithParam("application_name", f.election)))
-		go func() {
-			_, err := elector.RequestResign(soon(t), pool, f.election)
-			done <- err
-		}()
-		eventually(t, "it asks", func() bool { return len(rings()) == 1 })
-		f.s.terminate(t, rings()[0])
-		if err := <-done; err == nil {
-			t.Error("a request without an answer returned nil")
-		}
-		f.signal(t, leader.ID, syscall.SIGCONT)
-		f.keepsLeading(t, leader)
 	})
 }
 

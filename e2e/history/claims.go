@@ -58,7 +58,7 @@ func OneLeader(events []Event, grace time.Duration) Proof {
 			case excused(events, s, next, grace):
 				severed.add(overlap)
 			default:
-				p.violated("%s (token %d) and %s (token %d) both led for %s", s.process, s.token, next.process, next.token, milliseconds(overlap))
+				p.violated("%s (token %d) and %s (token %d) both led for %s", s.Process, s.Token, next.Process, next.Token, milliseconds(overlap))
 			}
 		}
 	}
@@ -244,13 +244,13 @@ func SeveredLearn(events []Event, grace time.Duration) Proof {
 		if e.Kind != Severed || e.Process == "" {
 			continue
 		}
-		i := slices.IndexFunc(all, func(s *span) bool { return s.process == e.Process && s.token == e.Token })
+		i := slices.IndexFunc(all, func(s *span) bool { return s.Process == e.Process && s.Token == e.Token })
 		if i < 0 {
 			p.violated("%s never led with token %d, yet that session was ended", e.Process, e.Token)
 			continue
 		}
 		cut++
-		after := all[i].end.Sub(e.At)
+		after := all[i].End.Sub(e.At)
 		if after > grace {
 			p.violated("%s led on for %s after the server had ended its session", e.Process, milliseconds(after))
 		}
@@ -271,8 +271,8 @@ func SeveredLearn(events []Event, grace time.Duration) Proof {
 // session.
 func excused(events []Event, s, next *span, grace time.Duration) bool {
 	return slices.ContainsFunc(events, func(e Event) bool {
-		its := e.Process == s.process && e.Token == s.token || e.Process == "" && s.begin <= e.At.Add(e.Took)
-		return e.Kind == Severed && its && next.begin >= e.At && next.token > s.token && s.end <= e.At.Add(e.Took+grace)
+		its := e.Process == s.Process && e.Token == s.Token || e.Process == "" && s.Begin <= e.At.Add(e.Took)
+		return e.Kind == Severed && its && next.Begin >= e.At && next.Token > s.Token && s.End <= e.At.Add(e.Took+grace)
 	})
 }
 
@@ -281,12 +281,12 @@ func excused(events []Event, s, next *span, grace time.Duration) bool {
 // tokens tell them apart.
 func twoPrimaries(events []Event, a, b *span, grace time.Duration) bool {
 	old, fresh := a, b
-	if old.token > fresh.token {
+	if old.Token > fresh.Token {
 		old, fresh = fresh, old
 	}
 	return slices.ContainsFunc(events, func(e Event) bool {
-		return e.Kind == Promoted && timeline(old.token) < e.Token && e.Token == timeline(fresh.token) &&
-			fresh.begin >= e.At && old.end <= retired(events, e).Add(grace)
+		return e.Kind == Promoted && timeline(old.Token) < e.Token && e.Token == timeline(fresh.Token) &&
+			fresh.Begin >= e.At && old.End <= retired(events, e).Add(grace)
 	})
 }
 

@@ -48,16 +48,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Log collects the events of all processes, in the order in which they arrive.
-// Its methods may be called from any goroutine. The zero Log is empty.
-type Log struct {
+// Log collects the events of all processes.
+type Log = Records[Event]
+
+// Records collects what processes record, in the order in which it arrives.
+// Its methods may be called from any goroutine. The zero Records is empty.
+type Records[E any] struct {
 	mu     sync.Mutex
-	events []Event
+	events []E
 	grown  chan struct{} // closed by the next Add; nil if no Await is waiting
 }
 
 // Add appends an event.
-func (l *Log) Add(e Event) {
+func (l *Records[E]) Add(e E) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.events = append(l.events, e)
@@ -67,11 +70,11 @@ func (l *Log) Add(e Event) {
 	}
 }
 
-// Collect adds the events that a process's Recorder writes to r, until the end of r.
-func (l *Log) Collect(r io.Reader) error {
+// Collect adds the events that a process writes to r, a line of JSON for each, until the end of r.
+func (l *Records[E]) Collect(r io.Reader) error {
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
-		var e Event
+		var e E
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			return fmt.Errorf("history: %q is not an event: %w", lines.Text(), err)
 		}
@@ -108,7 +111,7 @@ func Load(path string) ([]Event, error) {
 }
 
 // Since returns all events after the first n. The caller must not change them.
-func (l *Log) Since(n int) []Event {
+func (l *Records[E]) Since(n int) []E {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.events[n:len(l.events):len(l.events)]
@@ -116,7 +119,7 @@ func (l *Log) Since(n int) []Event {
 
 // Await waits until Since(n) has at least one event and returns it. If ctx ends first, it
 // returns the cause of ctx.
-func (l *Log) Await(ctx context.Context, n int) ([]Event, error) {
+func (l *Records[E]) Await(ctx context.Context, n int) ([]E, error) {
 	for {
 		l.mu.Lock()
 		if len(l.events) > n {

@@ -99,12 +99,16 @@ func milliseconds(d time.Duration) string {
 	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
 }
 
-// span is the time during which a process led, by what it did and believed.
-type span struct {
-	process    string
-	token      int64
-	begin, end Time
+// Term is the time during which a process led, by what it did and believed.
+type Term struct {
+	Process    string
+	Token      int64
+	Begin, End Time
+}
 
+// span is a term, and how often it showed.
+type span struct {
+	Term
 	trueAnswers, steps int
 }
 
@@ -123,10 +127,10 @@ func spans(events []Event) []*span {
 		key := term{e.Process, e.Token}
 		s := found[key]
 		if s == nil {
-			s = &span{process: e.Process, token: e.Token, begin: begin, end: end}
+			s = &span{Term: Term{e.Process, e.Token, begin, end}}
 			found[key] = s
 		}
-		s.begin, s.end = min(s.begin, begin), max(s.end, end)
+		s.Begin, s.End = min(s.Begin, begin), max(s.End, end)
 		switch e.Kind {
 		case Sample:
 			s.trueAnswers++
@@ -138,22 +142,15 @@ func spans(events []Event) []*span {
 	for _, s := range found {
 		all = append(all, s)
 	}
-	slices.SortFunc(all, func(a, b *span) int { return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.token, b.token)) })
+	slices.SortFunc(all, func(a, b *span) int { return cmp.Or(cmp.Compare(a.Begin, b.Begin), cmp.Compare(a.Token, b.Token)) })
 	return all
-}
-
-// Term is the time during which a process led, by what it did and believed.
-type Term struct {
-	Process    string
-	Token      int64
-	Begin, End Time
 }
 
 // Terms returns the terms of a history, in order of their beginning.
 func Terms(events []Event) []Term {
 	var terms []Term
 	for _, s := range spans(events) {
-		terms = append(terms, Term{s.process, s.token, s.begin, s.end})
+		terms = append(terms, s.Term)
 	}
 	return terms
 }
@@ -177,7 +174,7 @@ func (e Event) leads() (begin, end Time, leads bool) {
 
 // overlap returns how long s and next overlap; s began first.
 func (s *span) overlap(next *span) time.Duration {
-	return min(s.end, next.end).Sub(next.begin)
+	return min(s.End, next.End).Sub(next.Begin)
 }
 
 // Recovers checks that somebody led within bound each time all faults had ended.

@@ -23,22 +23,30 @@ import (
 // healing ends a fault.
 type healing = func(context.Context) error
 
-func (n *nemesis) killProcess(ctx context.Context) (healing, string, error) {
-	m := n.victim(ctx)
-	if m == nil {
-		return nil, "", nil
+// hits returns a fault of a victim among the candidates that match.
+func hits(among func(*nemesis, *fleet.Member) bool, hit func(*nemesis, *fleet.Member) (healing, error)) func(*nemesis, context.Context) (healing, string, error) {
+	return func(n *nemesis, ctx context.Context) (healing, string, error) {
+		m := n.victim(ctx, among)
+		if m == nil {
+			return nil, "", nil
+		}
+		heal, err := hit(n, m)
+		return heal, m.Name, err
 	}
+}
+
+func anybody(*nemesis, *fleet.Member) bool         { return true }
+func behindProxy(_ *nemesis, m *fleet.Member) bool { return m.Route == proxied }
+func withLink(n *nemesis, m *fleet.Member) bool    { return n.stage.links[m.Name] != nil }
+
+func (n *nemesis) killProcess(m *fleet.Member) (healing, error) {
 	n.Kill(m)
-	return nil, m.Name, nil
+	return nil, nil
 }
 
 // freezeProcess marks the thaw with the token only if the process led and was frozen for
 // longer than its lease allows: only then is its first IsLeader certain to return false.
-func (n *nemesis) freezeProcess(ctx context.Context) (healing, string, error) {
-	m := n.victim(ctx)
-	if m == nil {
-		return nil, "", nil
-	}
+func (n *nemesis) freezeProcess(m *fleet.Member) (healing, error) {
 	leader, token := n.Leader()
 	at := history.Now()
 	n.Log.Add(history.Event{Process: m.Name, At: at, Kind: history.Frozen, Token: token})
@@ -51,7 +59,7 @@ func (n *nemesis) freezeProcess(ctx context.Context) (healing, string, error) {
 		n.Log.Add(thaw)
 		m.Signal(syscall.SIGCONT)
 		return nil
-	}, m.Name, nil
+	}, nil
 }
 
 func (n *nemesis) resignTerm(context.Context) (healing, string, error) {
@@ -64,7 +72,7 @@ func (n *nemesis) resignTerm(context.Context) (healing, string, error) {
 
 // request makes a request over a candidate's route. It may fail, as the fault of another may last.
 func (n *nemesis) request(ctx context.Context) (healing, string, error) {
-	m := n.victim(ctx)
+	m := n.victim(ctx, anybody)
 	if m == nil {
 		return nil, "", nil
 	}
@@ -106,27 +114,23 @@ func (n *nemesis) request(ctx context.Context) (healing, string, error) {
 // late is how late a request may return: it takes a second to withdraw, and the machine is busy.
 const late = 3 * time.Second
 
-func (n *nemesis) leaveSeat(ctx context.Context) (healing, string, error) {
-	m := n.victim(ctx)
-	if m == nil {
-		return nil, "", nil
-	}
+func (n *nemesis) leaveSeat(m *fleet.Member) (healing, error) {
 	n.leavers = append(n.leavers, m)
-	return nil, m.Name, nil
+	return nil, nil
 }
 
 // faults returns all faults, in list order.
 func faults() []fault {
 	return []fault{
-		{name: "kill", about: "SIGKILL ends a candidate's process", inject: (*nemesis).killProcess},
-		{name: "freeze", about: "SIGSTOP freezes a candidate's process, which thaws later", inject: (*nemesis).freezeProcess},
+		{name: "kill", about: "SIGKILL ends a candidate's process", inject: hits(anybody, (*nemesis).killProcess)},
+		{name: "freeze", about: "SIGSTOP freezes a candidate's process, which thaws later", inject: hits(anybody, (*nemesis).freezeProcess)},
 		{name: "resign", about: "the leader resigns", inject: (*nemesis).resignTerm},
 		{name: "request", about: "somebody else asks the leader to resign, or to transfer its lock to a candidate", inject: (*nemesis).request},
-		{name: "leave", about: "a candidate leaves, and another replaces it", inject: (*nemesis).leaveSeat},
+		{name: "leave", about: "a candidate leaves, and another replaces it", inject: hits(anybody, (*nemesis).leaveSeat)},
 		{name: "terminate", about: "pg_terminate_backend ends the leader's backend, or all backends", inject: (*nemesis).terminateBackends},
 		{name: "cancel", about: "pg_cancel_backend cancels the statements of all backends", inject: (*nemesis).cancelStatements},
-		{name: "discard", about: "other code runs DISCARD ALL, RESET ALL and pg_advisory_unlock_all() on the pool's connections", inject: (*nemesis).discardAll},
-		{name: "close", about: "the elector's *sql.DB is closed", inject: (*nemesis).closePool},
+		{name: "discard", about: "other code runs DISCARD ALL, RESET ALL and pg_advisory_unlock_all() on the pool's connections", inject: hits(anybody, (*nemesis).discardAll)},
+		{name: "close", about: "the elector's *sql.DB is closed", inject: hits(anybody, (*nemesis).closePool)},
 		{name: "limit", about: "other clients take every free connection of the server", inject: (*nemesis).takeConnections},
 		{name: "crash", about: "SIGKILL ends a backend: the server goes through crash recovery", alone: true, inject: (*nemesis).crashBackend},
 		{name: "restart", about: "the server shuts down, mode immediate, and starts again", alone: true, inject: (*nemesis).restartServer},
@@ -134,13 +138,13 @@ func faults() []fault {
 		{name: "full", about: "the disk of the write-ahead log is full: the server panics, and starts again", alone: true, own: true, inject: (*nemesis).fillDisk},
 		{name: "promote", about: "the primary is lost, and its standby is promoted", alone: true, inject: (*nemesis).losePrimary},
 		{name: "split", about: "the standby is promoted, and the old primary lives on for a while", alone: true, inject: (*nemesis).splitPrimary},
-		{name: "hole", about: "a proxy holds everything back, in both directions, and delivers it later", inject: (*nemesis).blackHole},
-		{name: "slow", about: "a proxy delays everything", inject: (*nemesis).slowDown},
+		{name: "hole", about: "a proxy holds everything back, in both directions, and delivers it later", inject: hits(behindProxy, (*nemesis).blackHole)},
+		{name: "slow", about: "a proxy delays everything", inject: hits(behindProxy, (*nemesis).slowDown)},
 		{name: "reset", about: "a proxy resets its connections, on both sides", inject: (*nemesis).resetConnections},
 		{name: "pooler", about: "both PgBouncers restart", pooler: true, inject: (*nemesis).restartPooler},
-		{name: "unplug", about: "a candidate's link is down", own: true, inject: (*nemesis).unplugLink},
-		{name: "deaf", about: "what the server sends to a candidate is lost, but not what the candidate sends", own: true, inject: (*nemesis).deafenLink},
-		{name: "mute", about: "what a candidate sends is lost, but not what the server sends", own: true, inject: (*nemesis).muteLink},
+		{name: "unplug", about: "a candidate's link is down", own: true, inject: breaks((*link).down, (*link).up)},
+		{name: "deaf", about: "what the server sends to a candidate is lost, but not what the candidate sends", own: true, inject: breaks((*link).deafen, (*link).hear)},
+		{name: "mute", about: "what a candidate sends is lost, but not what the server sends", own: true, inject: breaks((*link).mute, (*link).speak)},
 	}
 }
 
@@ -171,22 +175,12 @@ func (n *nemesis) ask(ctx context.Context, statement string) error {
 	return context.Cause(ctx)
 }
 
-func (n *nemesis) discardAll(ctx context.Context) (healing, string, error) {
-	m := n.victim(ctx)
-	if m == nil {
-		return nil, "", nil
-	}
-	return nil, m.Name, m.Send(fleet.Discard)
-}
+func (n *nemesis) discardAll(m *fleet.Member) (healing, error) { return nil, m.Send(fleet.Discard) }
 
 // closePool closes a candidate's pool. The candidate can then only leave.
-func (n *nemesis) closePool(ctx context.Context) (healing, string, error) {
-	m := n.victim(ctx)
-	if m == nil {
-		return nil, "", nil
-	}
+func (n *nemesis) closePool(m *fleet.Member) (healing, error) {
 	n.leavers = append(n.leavers, m)
-	return nil, m.Name, m.Send(fleet.Close)
+	return nil, m.Send(fleet.Close)
 }
 
 // takeConnections takes all connections that ordinary roles may have.
@@ -320,25 +314,17 @@ func (n *nemesis) splitPrimary(ctx context.Context) (healing, string, error) {
 	return func(ctx context.Context) error { return n.retire(ctx, old) }, fmt.Sprintf("timeline %d", n.stage.timeline), err
 }
 
-func (n *nemesis) blackHole(ctx context.Context) (healing, string, error) {
-	m := n.victimOf(ctx, func(m *fleet.Member) bool { return m.Route == proxied })
-	if m == nil {
-		return nil, "", nil
-	}
+func (n *nemesis) blackHole(m *fleet.Member) (healing, error) {
 	proxy := n.stage.proxies[m.ID] // a promotion replaces and closes it
 	proxy.BlackHole()
-	return func(context.Context) error { proxy.Heal(); return nil }, m.Name, nil
+	return func(context.Context) error { proxy.Heal(); return nil }, nil
 }
 
-func (n *nemesis) slowDown(ctx context.Context) (healing, string, error) {
-	m := n.victimOf(ctx, func(m *fleet.Member) bool { return m.Route == proxied })
-	if m == nil {
-		return nil, "", nil
-	}
+func (n *nemesis) slowDown(m *fleet.Member) (healing, error) {
 	proxy := n.stage.proxies[m.ID]
 	latency := time.Duration(n.rnd.Int64N(int64(fleet.Lease / 2)))
 	proxy.Slow(latency, latency/4)
-	return func(context.Context) error { proxy.Heal(); return nil }, m.Name, nil
+	return func(context.Context) error { proxy.Heal(); return nil }, nil
 }
 
 func (n *nemesis) resetConnections(context.Context) (healing, string, error) {
@@ -354,28 +340,14 @@ func (n *nemesis) restartPooler(ctx context.Context) (healing, string, error) {
 	return nil, "", n.severing(func() error { return n.stage.restartBouncers(ctx) })
 }
 
-// breakLink breaks one candidate's link. The link may be gone when it is healed.
-func (n *nemesis) breakLink(ctx context.Context, inject, heal func(*link) error) (healing, string, error) {
-	m := n.victimOf(ctx, func(m *fleet.Member) bool { return n.stage.links[m.Name] != nil })
-	if m == nil {
-		return nil, "", nil
-	}
-	return func(context.Context) error {
-		if n.Members[m.ID] != m {
-			return nil
-		}
-		return heal(n.stage.links[m.Name])
-	}, m.Name, inject(n.stage.links[m.Name])
-}
-
-func (n *nemesis) unplugLink(ctx context.Context) (healing, string, error) {
-	return n.breakLink(ctx, (*link).down, (*link).up)
-}
-
-func (n *nemesis) deafenLink(ctx context.Context) (healing, string, error) {
-	return n.breakLink(ctx, (*link).deafen, (*link).hear)
-}
-
-func (n *nemesis) muteLink(ctx context.Context) (healing, string, error) {
-	return n.breakLink(ctx, (*link).mute, (*link).speak)
+// breaks breaks one candidate's link. The link may be gone when it is healed.
+func breaks(inject, heal func(*link) error) func(*nemesis, context.Context) (healing, string, error) {
+	return hits(withLink, func(n *nemesis, m *fleet.Member) (healing, error) {
+		return func(context.Context) error {
+			if n.Members[m.ID] != m {
+				return nil
+			}
+			return heal(n.stage.links[m.Name])
+		}, inject(n.stage.links[m.Name])
+	})
 }

@@ -30,7 +30,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
@@ -41,7 +40,7 @@ import (
 func main() {
 	fleet.RunIfCandidate()
 	var c config
-	c.Parse(2, "how long to run", listFaults, func(events []history.Event) error { return judge(c.Seed, events).check() })
+	c.Parse(2, "how long to run", listFaults, func(events []history.Event) error { return c.report(events) })
 	os.Exit(inNamespaces(func(without error) int {
 		again := fmt.Sprintf("go run ./e2e/torture -minutes=%g -seed=%d -faults=%s", c.Minutes, c.Seed, c.Faults)
 		return c.Try("torture", again, func(ctx context.Context, path string) error { return run(ctx, c, path, without) })
@@ -83,9 +82,7 @@ func run(ctx context.Context, c config, path string, without error) (err error) 
 	if err != nil {
 		return err
 	}
-	r := judge(c.Seed, f.Log.Since(0))
-	r.proofs = append(r.proofs, left)
-	return r.check()
+	return c.report(f.Log.Since(0), left)
 }
 
 // injectFaults injects faults until the time is up.
@@ -108,36 +105,19 @@ func injectFaults(ctx context.Context, c config, s *stage, f *fleet.Fleet, chose
 	return err
 }
 
-// report is the result of a run.
-type report struct {
-	seed   uint64
-	struck map[string]int // how often each fault was injected
-	proofs []history.Proof
-}
-
-func judge(seed uint64, events []history.Event) report {
-	r := report{seed: seed, struck: map[string]int{}, proofs: prove(events)}
+// report prints how many faults there were, and what the history proves.
+func (c config) report(events []history.Event, more ...history.Proof) error {
+	struck, kinds := 0, map[string]bool{}
 	for _, e := range events {
 		if e.Kind == history.Struck {
-			r.struck[e.Text]++
+			struck++
+			kinds[e.Text] = true
 		}
 	}
-	return r
-}
-
-func (r report) print(out io.Writer) {
-	struck := 0
-	for _, n := range r.struck {
-		struck += n
-	}
-	fmt.Fprintf(out, "\nseed %d: %d faults of %d kinds\n", r.seed, struck, len(r.struck))
-	history.Print(out, r.proofs)
-}
-
-// check prints the result of a run.
-func (r report) check() error {
-	r.print(os.Stdout)
-	return history.FailedProofs(r.proofs)
+	proofs := append(prove(events), more...)
+	fmt.Printf("\nseed %d: %d faults of %d kinds\n", c.Seed, struck, len(kinds))
+	history.Print(os.Stdout, proofs)
+	return history.FailedProofs(proofs)
 }
 
 // prove checks each election (no two led at once, tokens rose, hooks alternated), the first

@@ -149,18 +149,14 @@ func (n *nemesis) severing(do func() error) error {
 	return err
 }
 
-// victim returns the leader in two of three cases, otherwise a random candidate.
-func (n *nemesis) victim(ctx context.Context) *fleet.Member {
-	return n.victimOf(ctx, func(*fleet.Member) bool { return true })
-}
-
-// victimOf is victim among the candidates that match. If the leader does not match, it is
-// asked to resign, a few times, until a matching candidate leads.
-func (n *nemesis) victimOf(ctx context.Context, among func(*fleet.Member) bool) *fleet.Member {
+// victim returns the leader in two of three cases, otherwise a random candidate, of those that
+// match. If the leader does not match, it is asked to resign, a few times, until a matching candidate
+// leads.
+func (n *nemesis) victim(ctx context.Context, among func(*nemesis, *fleet.Member) bool) *fleet.Member {
 	if n.rnd.IntN(3) > 0 {
 		for range 4 {
 			leader, _ := n.Leader()
-			if leader != nil && among(leader) {
+			if leader != nil && among(n, leader) {
 				return leader
 			}
 			if leader == nil || leader.Send(fleet.Resign) != nil || fleet.Pause(ctx, 2*fleet.Retry) != nil {
@@ -170,7 +166,7 @@ func (n *nemesis) victimOf(ctx context.Context, among func(*fleet.Member) bool) 
 	}
 	var some []*fleet.Member
 	for _, s := range seats { // always in the same order, so that a seed repeats its choices
-		if m := n.Members[s.ID]; m != nil && among(m) {
+		if m := n.Members[s.ID]; m != nil && among(n, m) {
 			some = append(some, m)
 		}
 	}
