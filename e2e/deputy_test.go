@@ -89,6 +89,77 @@ func soonAfter(t *testing.T, what string, began time.Time) {
 	}
 }
 
+func TestTheDeputyAloneWaits(t *testing.T) {
+	inSessionScope(t, "a deputy leaves its seat with each transaction")
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		leader := s.stand(t, d.open(t, 0, s.DSN()), election, inServer...).run(t, nil)
+		leader.elected(t)
+		for range 3 {
+			deputy := s.stand(t, d.open(t, 0, s.DSN()), election, waiting).run(t, nil)
+			deputy.follows(t)
+			for i := range 2 {
+				s.stand(t, d.open(t, i, s.DSN()), election, waiting, elector.WithRetryInterval(time.Hour)).run(t, nil).follows(t)
+			}
+			s.waits(t, deputy)
+			if queue := s.waiters(t, deputy.Key()); len(queue) > 1 {
+				t.Errorf("%d candidates wait: %q", len(queue), queue)
+			}
+			shown, err := leader.Candidates(soon(t))
+			check(t, err)
+			if len(shown) != 2 || !shown[0].Leading || shown[0].Deputy || shown[0].CandidateID != leader.CandidateID() ||
+				shown[1].Leading || !shown[1].Deputy || shown[1].CandidateID != deputy.CandidateID() {
+				t.Errorf("got %+v, want the leader %s and the deputy %s", shown, leader.CandidateID(), deputy.CandidateID())
+			}
+			leader.end(t)
+			deputy.elected(t)
+			leader = deputy
+			eventually(t, "the last leader's seat is free", func() bool {
+				shown, err := leader.Candidates(soon(t))
+				check(t, err)
+				return len(shown) == 1
+			})
+		}
+	})
+}
+
+// When a wait runs out, the deputy waits again on the same session. Each heartbeat interval it
+// reports an attempt that found the lock busy. Five may begin and end between two of a statement.
+func TestADeputyWaitsAgainWhenItsWaitRunsOut(t *testing.T) {
+	inSessionScope(t, "a deputy changes its backend with each transaction")
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil).elected(t)
+		pool, counter := d.openCounted(t, 1, s.DSN())
+		c := s.stand(t, pool, election, waiting).run(t, nil)
+		attempts := c.after()
+		deputy := func(e hooks.Campaign) bool { return e.Deputy }
+		next(t, attempts, deputy)
+		next(t, attempts, deputy) // it has connected
+		pid := one[int](t, s.admin, "SELECT pid FROM pg_stat_activity WHERE application_name = $1", c.CandidateID())
+		before := counter.now()
+		for range 5 {
+			e := next[hooks.Campaign](t, attempts, nil)
+			if e.Outcome != hooks.Busy || !e.Deputy || e.Next != 0 || e.Took < heartbeat || e.Took > lease {
+				t.Errorf("a wait: %+v", e)
+			}
+		}
+		got := counter.since(before)
+		delete(got, "prepared TryAsDeputy")                                                  // it tries instead of waiting for too short a time
+		sent := []string{"WaitLock", "prepared Confirm", "PairIsFree", "Identify", "Holder"} // Holder for the recorder's LeaderChanged hook
+		if len(got) != len(sent) || slices.ContainsFunc(sent, func(name string) bool { return got[name] < 3 || got[name] > 12 }) {
+			t.Errorf("five heartbeat intervals took %v", got)
+		}
+		if again := one[int](t, s.admin, "SELECT pid FROM pg_stat_activity WHERE application_name = $1", c.CandidateID()); again != pid {
+			t.Errorf("it waits on backend %d, and waited on %d before", again, pid)
+		}
+	})
+}
+
 func TestAWaitingDeputyHoldsBackVacuumNoLongerThanOneWait(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
