@@ -116,6 +116,34 @@ func TestTwoRequestsAtOnceEndOneTerm(t *testing.T) {
 	})
 }
 
+// A request is nothing but locks of its maker's connection: when that dies, the leader, which
+// stood still, finds none.
+func TestARequestEndsWithTheConnectionOfItsMaker(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		f := onShared(t).launch(t, d, 2, func(_ int, s *settings) { s.Lease = 20 * time.Second })
+		leader := f.leader(t, 0)
+		f.signal(t, leader.ID, syscall.SIGSTOP)
+		rings := func() []int {
+			return list[int](t, f.s.admin, `SELECT l.pid FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid) WHERE a.application_name = $1
+				AND l.locktype = 'advisory' AND l.mode = 'ShareLock' AND l.classid = 983268819`, f.election)
+		}
+		done := make(chan error, 1)
+		pool := d.open(t, 1, f.s.DSN(pgcluster.WithParam("application_name", f.election)))
+		go func() {
+			_, err := elector.RequestResign(soon(t), pool, f.election)
+			done <- err
+		}()
+		eventually(t, "it asks", func() bool { return len(rings()) == 1 })
+		f.s.terminate(t, rings()[0])
+		if err := <-done; err == nil {
+			t.Error("a request without an answer returned nil")
+		}
+		f.signal(t, leader.ID, syscall.SIGCONT)
+		f.keepsLeading(t, leader)
+	})
+}
+
 // A leader that has answered a request answers the first one after a restart of the server, which
 // numbers its transactions anew, also after the crash of a backend, which leaves its start time.
 func TestARequestAfterARestartOfTheServerIsAnswered(t *testing.T) {
