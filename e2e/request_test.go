@@ -46,20 +46,31 @@ func TestAnyRoleThatMayLockCanAskTheLeaderToGo(t *testing.T) {
 	})
 }
 
-// A request returns though the only candidate leads again soon: in transaction scope perhaps on the
-// same backend.
+// A request returns though the only candidate leads again soon: on the same session if that
+// is shared, and in transaction scope perhaps on the same backend.
 func TestARequestReturnsThoughTheSameCandidateLeadsNext(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithRetryInterval(10*time.Millisecond)).run(t, nil).elected(t)
-		for range 5 {
-			next, err := elector.RequestResign(soon(t), d.open(t, 1, s.DSN()), election)
-			if check(t, err); next.CandidateID == "" {
-				t.Error("nobody leads next")
+		s, often := onShared(t), elector.WithRetryInterval(10*time.Millisecond)
+		ask := func(t *testing.T, election string) {
+			for range 5 {
+				next, err := elector.RequestResign(soon(t), d.open(t, 1, s.DSN()), election)
+				if check(t, err); next.CandidateID == "" {
+					t.Error("nobody leads next")
+				}
 			}
 		}
+		t.Run("own session", func(t *testing.T) {
+			election := s.election(t)
+			s.stand(t, d.open(t, 0, s.DSN()), election, often).run(t, nil).elected(t)
+			ask(t, election)
+		})
+		t.Run("shared session", func(t *testing.T) {
+			elections := s.elections(t, 2)
+			g := s.share(t, d.open(t, 0, s.DSN()), often).join(t, elections).run(t, nil)
+			eventually(t, "it leads both", func() bool { return g.leading() == 2 })
+			ask(t, elections[0])
+		})
 	})
 }
 
