@@ -3,6 +3,7 @@
 package e2e_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -146,5 +147,36 @@ func TestALockThatIsGrantedToAFrozenDeputyIsFreedWithinTheLease(t *testing.T) {
 		if took := time.Since(began); took > 2*lease {
 			t.Errorf("the lock was free after %v, with a lease of %v", took, lease)
 		}
+	})
+}
+
+func TestTheLockIsHeldUntilLeadReturns(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		begun, cancelled, mayReturn := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		first := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, func(ctx context.Context, _ *elector.Term) error {
+			close(begun)
+			<-ctx.Done()
+			close(cancelled)
+			<-mayReturn
+			return nil
+		})
+		first.elected(t)
+		closed(t, "lead begins", begun)
+		second := s.stand(t, d.open(t, 1, s.DSN()), election).run(t, nil)
+		second.follows(t)
+		first.stop()
+		closed(t, "the term's context is done", cancelled)
+		after := second.after()
+		for range 5 {
+			if attempt := next[hooks.Campaign](t, after, nil); attempt.Outcome != hooks.Busy {
+				t.Errorf("attempt %s while lead had not returned", attempt.Outcome)
+			}
+		}
+		close(mayReturn)
+		closed(t, "Run returns", first.done)
+		second.elected(t)
 	})
 }
