@@ -123,43 +123,6 @@ func TestAHeartbeatWhoseStatementFailsIsTriedAgain(t *testing.T) {
 	}
 }
 
-// No error prolongs the validity, and the end says what it was.
-func TestAHeartbeatWhoseStatementAlwaysFailsEndsTheTermWithTheValidity(t *testing.T) {
-	for driver, cancelled := range refusals {
-		bubble(t, driver, func(t *testing.T) {
-			pool, mock := newMock(t)
-			expectTerm(mock, 1)
-			for range 21 { // after 2 s, and each 250 ms from then on, of 7 s
-				heartbeat.expect(mock, fault{err: cancelled})
-			}
-			e, rec := newElector(t, pool)
-			term := campaign(t, e)
-			<-term.Context().Done()
-			if held := time.Since(term.ElectedAt()); held != 7*time.Second {
-				t.Errorf("held for %v", held)
-			}
-			wantError(t, context.Cause(term.Context()), elector.ErrLeaseExpired, cancelled)
-			wantError(t, term.Resign(t.Context()), elector.ErrNotLeader)
-			wantFailures(t, rec, hooks.OpHeartbeat)
-		})
-	}
-}
-
-// A connection that ends with an error of no class of its own ends the session at once.
-func TestTheErrorWithWhichAConnectionEndsIsReported(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		pool, mock := newMock(t)
-		expectTerm(mock, 1)
-		heartbeat.expect(mock, fault{err: refusals["pgx"]})
-		heartbeat.expect(mock, fault{err: errPlain})
-		e, _ := newElector(t, pool)
-		term := campaign(t, e)
-		<-term.Context().Done()
-		wantError(t, context.Cause(term.Context()), elector.ErrSessionLost, refusals["pgx"], errPlain)
-		wantError(t, term.Resign(t.Context()), elector.ErrNotLeader)
-	})
-}
-
 // A pooler that the check has not found: the next campaign is in transaction scope.
 func TestAPoolerThatIsFoundLaterChangesTheScope(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
