@@ -55,9 +55,6 @@ func expectAttemptUpTo(mock sqlmock.Sqlmock, i int, f fault) {
 	attempt[i].expect(mock, f)
 }
 
-// expectFailedTry expects an attempt on a checked server that fails with f.
-func expectFailedTry(mock sqlmock.Sqlmock, f fault) { attempt[itsTryLock].expect(mock, f) }
-
 func TestAnyFaultOfAnAttemptFailsItAndTheNextOneStartsAnew(t *testing.T) {
 	for i, s := range attempt {
 		for _, f := range s.faults() {
@@ -85,7 +82,7 @@ func TestAnyFaultOfAnAttemptFailsItAndTheNextOneStartsAnew(t *testing.T) {
 				wantInUse(t, pool, 1)
 				expectServerCheck(mock)
 				if s.name == "Confirm" && f.after == never { // it may have waited at the barrier
-					query(mock, "EndOverdue").WillReturnRows(row(1, true, ""))
+					query(mock, "EndOverdue").WithArgs(orders, 10_000).WillReturnRows(row(1, true, ""))
 				}
 				expectElection(mock, 746)
 				expectResign(mock)
@@ -760,23 +757,6 @@ var (
 	errCancelled = &pgconn.PgError{Severity: "ERROR", Code: "57014", Message: "canceling statement due to statement timeout"}
 	errForbidden = &pgconn.PgError{Severity: "ERROR", Code: "42501", Message: "permission denied to terminate process"}
 )
-
-func TestATransactionThatIsOverdueIsEndedOnceForEachWait(t *testing.T) {
-	for name, barred := range map[string]fault{"no answer": noAnswer, "cancelled": {err: errCancelled}} {
-		bubble(t, name, func(t *testing.T) {
-			pool, mock := newMock(t)
-			expectAttemptUpTo(mock, len(attempt)-1, barred) // of Confirm
-			expectServerCheck(mock)
-			query(mock, "EndOverdue").WithArgs(orders, 10_000).WillReturnRows(row(1, true, ""))
-			expectFailedTry(mock, anyError[0]) // it did not reach the barrier
-			expectTerm(mock, 1)
-			expectResign(mock)
-			e, rec := newElector(t, pool)
-			resign(t, campaign(t, e))
-			wantFailures(t, rec, hooks.OpCampaign, hooks.OpCampaign)
-		})
-	}
-}
 
 func TestATransactionThatMayNotBeEndedIsReported(t *testing.T) {
 	reported := func(t *testing.T, all []hooks.Failure) {
