@@ -155,16 +155,6 @@ func expectEviction(mock sqlmock.Sqlmock, pid int, key any) {
 	mock.ExpectRollback()
 }
 
-// newPlain makes an elector without a LeaderChanged hook. While it is unhealthy, it sends nothing.
-func newPlain(t *testing.T, pool *sql.DB, opts ...elector.Option) (*elector.Elector, *hookstest.Recorder) {
-	t.Helper()
-	rec := hookstest.NewRecorder()
-	e, err := elector.New(pool, "orders", append(opts, elector.WithValidateInterval(0), elector.WithHooks(hooks.Funcs{Elected: rec.OnElected,
-		Demoted: rec.OnDemoted, Error: rec.OnError, Campaign: rec.OnCampaign}))...)
-	wantError(t, err)
-	return e, rec
-}
-
 // wantInUse checks how many connections of the pool are in use, of which one is the mock's.
 func wantInUse(t *testing.T, pool *sql.DB, want int) {
 	t.Helper()

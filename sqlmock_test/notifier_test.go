@@ -264,23 +264,6 @@ func TestANotificationDuringABatchIsNotLost(t *testing.T) {
 	})
 }
 
-func TestWithoutALeaderChangedHookACandidateIgnoresThatAnotherLeads(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		pool, mock := newMock(t)
-		var notifier manualNotifier
-		expectServerCheck(mock)
-		query(mock, "TryLock").WillReturnRows(row("busy", false, sessionPID, 0, ""))
-		e, _ := newPlain(t, pool, elector.WithNotifier(&notifier), elector.WithRetryInterval(time.Hour))
-		time.AfterFunc(time.Minute, func() {
-			notifier.notify(fmt.Sprint("led ", orders))
-			notifier.notify(fmt.Sprint("soon ", orders, " ", e.CandidateID())) // an unknown notification
-		})
-		ctx := within(t, 5*time.Minute) // the first pause is an eighth of 45 minutes at least
-		_, err := e.Campaign(ctx)
-		wantError(t, err, context.DeadlineExceeded)
-	})
-}
-
 // The same limit applies as for a polling candidate.
 func TestADeputyTriesWhenANotificationReportsThatTheLockIsFree(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
