@@ -409,6 +409,7 @@ func TestALeaderLetsAWaitingDeputyGoFirst(t *testing.T) {
 			start := time.Now()
 			wantError(t, e.Run(ctx, nil), context.DeadlineExceeded)
 			wantTook(t, start, time.Second+c.took)
+			wantInUse(t, pool, 1) // the session is discarded in any case
 		})
 	}
 }

@@ -538,39 +538,6 @@ func TestAFailedUnlockIsToldAfterTheDemotion(t *testing.T) {
 	})
 }
 
-func TestWithoutGracefulReleaseAShutdownClosesTheSessionAndAResignUnlocks(t *testing.T) {
-	for _, resigns := range []bool{false, true} {
-		bubble(t, "", func(t *testing.T) {
-			pool, mock := newMock(t)
-			expectTerm(mock, 1)
-			if resigns {
-				expectResign(mock)
-			}
-			e, rec := newElector(t, pool, elector.WithGracefulRelease(false))
-			ctx := within(t, time.Second)
-			var term *elector.Term
-			err := e.Run(ctx, func(ctx context.Context, t *elector.Term) error {
-				if term = t; resigns {
-					stop := time.AfterFunc(time.Second/2, func() { _ = t.Resign(context.Background()) })
-					defer stop.Stop()
-				}
-				<-ctx.Done()
-				return nil
-			})
-			wantError(t, err, context.DeadlineExceeded)
-			wantFailures(t, rec)
-			wantInUse(t, pool, 1)
-			if resigns {
-				wantDemoted(t, rec, hooks.Resigned)
-				wantError(t, term.Resign(t.Context()))
-				return
-			}
-			wantDemoted(t, rec, hooks.Shutdown)
-			wantError(t, term.Resign(t.Context()), elector.ErrNotLeader)
-		})
-	}
-}
-
 var (
 	since   = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	holder  = statement{"Holder", values(200, "web-2", "app", "10.0.0.2", since.UnixMicro(), 10_000, since.UnixMicro(), false, "", "", 0, 0)}
