@@ -123,27 +123,6 @@ func TestAHeartbeatWhoseStatementFailsIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A pooler that the check has not found: the next campaign is in transaction scope.
-func TestAPoolerThatIsFoundLaterChangesTheScope(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		pool, mock := newMock(t)
-		expectTerm(mock, 1)
-		query(mock, "Ping").WillReturnRows(row(sessionPID+1, false, false))
-		expectEviction(mock, sessionPID, orders)
-		mock.ExpectBegin()
-		mock.ExpectExec("-- name: RepeatableRead ").WillReturnError(errPlain)
-		mock.ExpectRollback()
-		e, rec := newElector(t, pool, elector.WithScope(elector.Auto))
-		term := campaign(t, e)
-		<-term.Context().Done()
-		wantError(t, context.Cause(term.Context()), elector.ErrSessionLost, elector.ErrSessionPooled)
-		wantError(t, term.Resign(t.Context()), elector.ErrNotLeader)
-		_, _, err := e.TryCampaign(t.Context())
-		wantError(t, err, errPlain)
-		wantFailures(t, rec, hooks.OpHeartbeat, hooks.OpCampaign)
-	})
-}
-
 func TestASlowHeartbeatInTimeCostsNothing(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		const stall = 4999 * time.Millisecond // sent 2 s after the last proof, valid for 7 s
