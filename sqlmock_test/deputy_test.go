@@ -262,33 +262,6 @@ func TestADeputyThatCannotWaitTries(t *testing.T) {
 	})
 }
 
-// The server is refused while the session is warmed up, and later.
-func TestADeputyWhoseLocksDoNotShowIsRefused(t *testing.T) {
-	for name, d := range deputies {
-		for _, later := range []bool{false, true} {
-			bubble(t, name, func(t *testing.T) {
-				pool, mock := newMock(t)
-				expectServerCheck(mock)
-				if later {
-					expectAll(mock, deputies["asks"].sit)
-					expectAll(mock, []statement{lookAbout, {"TryAsDeputy", values(true, sessionPID)}, notHeld})
-					expectTrial(mock, false)
-				} else {
-					expectAll(mock, d.sit[:len(d.sit)-2])
-					query(mock, "TrialLock").WillReturnRows(row(false))
-				}
-				takeover := d.takeover
-				if later {
-					takeover = elector.Deputy
-				}
-				e, rec := newElector(t, pool, elector.WithTakeover(takeover))
-				wantError(t, e.Run(patience(t), nil), elector.ErrUnsupportedServer)
-				wantFailures(t, rec, hooks.OpCampaign)
-			})
-		}
-	}
-}
-
 // The deputy waits until the server is a primary again, and keeps no session.
 func TestADeputyDoesNotWaitOnAStandby(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
@@ -304,28 +277,6 @@ func TestADeputyDoesNotWaitOnAStandby(t *testing.T) {
 		wantFailures(t, rec, hooks.OpCampaign)
 		wantError(t, rec.Failures()[0].Err, elector.ErrServerReadOnly)
 	})
-}
-
-// The lock, on another backend, and the seat, on the first one, are released.
-func TestADeputyThatIsMovedByAPoolerIsNotElected(t *testing.T) {
-	for _, free := range []bool{false, true} {
-		bubble(t, "", func(t *testing.T) {
-			pool, mock := newMock(t)
-			expectServerCheck(mock)
-			expectAll(mock, deputies["asks"].sit)
-			lookAbout.expect(mock, fault{})
-			query(mock, "TryAsDeputy").WillReturnRows(row(free, sessionPID+1))
-			if free {
-				expectEviction(mock, sessionPID+1, orders)
-			}
-			expectEviction(mock, sessionPID, orders)
-			e, rec := newElector(t, pool, elector.WithTakeover(elector.Deputy), elector.WithMaxAttempts(1))
-			wantError(t, e.Run(patience(t), nil), elector.ErrSessionPooled, elector.ErrGaveUp)
-			if n := len(rec.Elected()); n > 0 {
-				t.Errorf("elected %d times", n)
-			}
-		})
-	}
 }
 
 // The seat, on the first backend, is released.
