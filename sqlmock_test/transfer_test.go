@@ -218,22 +218,6 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 		wantError(t, term.TransferTo(t.Context(), "web-4"), elector.ErrNoSuccessor)
 		wantError(t, term.TransferTo(t.Context(), "web-3"))
 	})
-	bubble(t, "the caller gives up", func(t *testing.T) {
-		pool, mock := newMock(t)
-		expectTerm(mock, 1)
-		expectOffer(mock, true)
-		for range looks(time.Second) {
-			expectPlace(mock, 0)
-		}
-		expectWithdrawal(mock)
-		expectUnlock(mock, orders)
-		e, _ := newElector(t, pool)
-		term := campaign(t, e)
-		ctx := within(t, time.Second)
-		wantError(t, term.TransferTo(ctx, "web-2"), elector.ErrNoSuccessor, context.DeadlineExceeded)
-		settle()
-		wantError(t, term.Resign(t.Context()))
-	})
 }
 
 // On a shared session both locks are released separately, in either order.
