@@ -390,65 +390,6 @@ func expectBeginToTell(mock sqlmock.Sqlmock) {
 	mock.ExpectExec("-- name: RollBackAndChain ").WillReturnResult(sqlmock.NewResult(0, 0))
 }
 
-func TestAnyFaultOfARequestIsReturnedAtOnce(t *testing.T) {
-	for _, fails := range []string{"Ring", "Holder"} {
-		bubble(t, fails, func(t *testing.T) {
-			pool, mock := newMock(t)
-			expectLeader(mock, 300, "web-2")
-			mock.ExpectBegin()
-			query(mock, "ApplySettings").WillReturnRows(row(1))
-			for _, name := range []string{"Ring", "Notify", "Holder"} {
-				switch name { // on another connection
-				case "Notify":
-					expectBeginToTell(mock)
-				case "Holder":
-					mock.ExpectBegin()
-					query(mock, "ApplySettings").WillReturnRows(row(1))
-				}
-				if name == fails {
-					query(mock, name).WillReturnError(errPlain)
-					break
-				}
-				if name == "Ring" {
-					query(mock, name).WillReturnRows(row(true, 500, "3/7", false))
-				} else {
-					query(mock, name).WillReturnRows(row(true))
-				}
-				if name == "Notify" {
-					mock.ExpectCommit()
-				}
-			}
-			if fails != "Ring" {
-				mock.ExpectRollback()
-			}
-			mock.ExpectRollback()
-			start := time.Now()
-			_, err := elector.RequestResign(patience(t), pool, "orders")
-			wantError(t, err, errPlain)
-			wantTook(t, start, 0)
-		})
-	}
-}
-
-func TestARequestThatCannotBeMadeSaysWhy(t *testing.T) {
-	for name, expect := range map[string]func(sqlmock.Sqlmock){
-		"begin": func(mock sqlmock.Sqlmock) { mock.ExpectBegin().WillReturnError(errPlain) },
-		"settings": func(mock sqlmock.Sqlmock) {
-			mock.ExpectBegin()
-			query(mock, "ApplySettings").WillReturnError(errPlain)
-			mock.ExpectRollback()
-		},
-	} {
-		bubble(t, name, func(t *testing.T) {
-			pool, mock := newMock(t)
-			expectLeader(mock, 300, "web-2")
-			expect(mock)
-			_, err := elector.RequestResign(patience(t), pool, "orders")
-			wantError(t, err, errPlain)
-		})
-	}
-}
-
 // A notification for a successor does not wake Observe. Without one it would take a retry interval.
 func TestObserveIsWokenByChangesOfTheLeader(t *testing.T) {
 	for word, matters := range map[string]bool{"free": true, "led": true, "successor": false, "soon": false} {
