@@ -303,39 +303,6 @@ func TestAWaitingDeputyThatIsMovedByAPoolerIsNotElected(t *testing.T) {
 	}
 }
 
-// A hook that takes longer than the lease costs the deputy its seat. If the campaign ends meanwhile,
-// no session is kept.
-func TestAHookBetweenTwoIntervalsOfADeputy(t *testing.T) {
-	for name, ends := range map[string]bool{"takes long": false, "ends the campaign": true} {
-		bubble(t, name, func(t *testing.T) {
-			pool, mock := newMock(t)
-			expectServerCheck(mock)
-			expectAll(mock, deputies["asks"].sit)
-			ctx, stop := context.WithCancel(t.Context())
-			defer stop()
-			e, rec := newElector(t, pool, elector.WithTakeover(elector.Deputy), elector.WithHooks(hooks.Funcs{
-				Campaign: func(_ context.Context, c hooks.Campaign) {
-					switch {
-					case ends:
-						stop()
-					case c.Attempt == 1:
-						time.Sleep(20 * time.Second)
-					}
-				}}))
-			if !ends {
-				expectAll(mock, deputies["asks"].all())
-				expectResign(mock)
-				resign(t, campaign(t, e))
-				wantFailures(t, rec, hooks.OpHook) // it has not returned for long
-				return
-			}
-			_, err := e.Campaign(ctx)
-			wantError(t, err, context.Canceled)
-			wantInUse(t, pool, 1)
-		})
-	}
-}
-
 // A leader whose deputy may wait closes its connection a moment after the release, so that the
 // server first serves the deputy. If the release failed, it closes the connection at once.
 func TestALeaderLetsAWaitingDeputyGoFirst(t *testing.T) {
