@@ -375,23 +375,6 @@ func TestAQuestionBesideTheSessionThatTheServerCancelsEndsNoTerm(t *testing.T) {
 	})
 }
 
-func TestAVerifyWhoseContextEndsDoesNotEndTheTerm(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		pool, mock := newMock(t)
-		expectTerm(mock, 1)
-		holdsLock.expect(mock, fault{after: time.Second})
-		expectHeartbeat(mock)
-		expectResign(mock)
-		e, rec := newElector(t, pool)
-		term := campaign(t, e)
-		impatient := within(t, time.Millisecond)
-		wantError(t, term.Verify(impatient), context.DeadlineExceeded)
-		time.Sleep(3 * time.Second)
-		resign(t, term)
-		wantFailures(t, rec)
-	})
-}
-
 // After a shutdown a term holds its lock until lead has returned. A Verify under way must not end its
 // session, and a later one sends nothing.
 func TestAVerifyUnderWayAtAShutdownLeavesTheLockToLead(t *testing.T) {
