@@ -262,23 +262,6 @@ func TestADeputyThatCannotWaitTries(t *testing.T) {
 	})
 }
 
-// The deputy waits until the server is a primary again, and keeps no session.
-func TestADeputyDoesNotWaitOnAStandby(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		pool, mock := newMock(t)
-		expectServerCheck(mock)
-		tryLock.expect(mock, fault{})
-		query(mock, "PrepareWait").WillReturnRows(row(sessionPID, true, 0, "1.5"))
-		expectServerCheck(mock)
-		expectAll(mock, deputies["waits"].all())
-		expectResign(mock)
-		e, rec := newElector(t, pool, elector.WithTakeover(elector.Wait))
-		resign(t, campaign(t, e))
-		wantFailures(t, rec, hooks.OpCampaign)
-		wantError(t, rec.Failures()[0].Err, elector.ErrServerReadOnly)
-	})
-}
-
 // The seat, on the first backend, is released.
 func TestAWaitingDeputyThatIsMovedByAPoolerIsNotElected(t *testing.T) {
 	waits := deputies["waits"]
