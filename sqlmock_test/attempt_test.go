@@ -260,12 +260,7 @@ func TestAServerThatRefusesTheLeaseElectsNobody(t *testing.T) {
 			if scope == elector.SessionScope {
 				expectRefusedSettings(mock, refused)
 			} else {
-				mock.ExpectBegin()
-				mock.ExpectExec("-- name: RepeatableRead ").WillReturnResult(sqlmock.NewResult(0, 0))
-				mock.ExpectExec("-- name: ReadCommitted ").WillReturnResult(sqlmock.NewResult(0, 0))
-				query(mock, "DescribeServer").WillReturnRows(row(firstPID, false, 150000, "PostgreSQL 15", 0, false))
-				mock.ExpectExec("-- name: NamedStatement ").WillReturnResult(sqlmock.NewResult(0, 0))
-				query(mock, "ApplySettings").WithArgs(true, has(`"`+lease+`"`)).WillReturnError(refused)
+				expectSettingsInside(mock, 0).WithArgs(true, has(`"`+lease+`"`)).WillReturnError(refused)
 				mock.ExpectRollback()
 			}
 			expectEachTried(mock, names, lease, refused)
@@ -288,9 +283,7 @@ func TestATransactionThatCannotKeepThePromiseIsRefused(t *testing.T) {
 		ping        fault  // of the transaction that holds a lock
 		setting     string // that is found in place of the mark
 		seen        []driver.Value
-		taken       bool // its lock shows
-		freed       bool // its lock ends with it
-		steps       int  // of the check
+		steps       int // of the check
 		want, other error
 	}{
 		"it does not keep its backend":   {ping: fault{err: over}, steps: 1, want: elector.ErrSessionPooled},
@@ -298,9 +291,8 @@ func TestATransactionThatCannotKeepThePromiseIsRefused(t *testing.T) {
 		"two have one backend":           {seen: values(firstPID, started, otherMark, false, true), steps: 2, want: elector.ErrSessionPooled},
 		"it has a snapshot":              {seen: values(secondPID, started, otherMark, true, true), steps: 2, want: elector.ErrSessionPooled},
 		"its lock does not show":         {seen: values(secondPID, started, otherMark, false, true), steps: 3, want: elector.ErrUnsupportedServer},
-		"its lock outlives it":           {seen: values(secondPID, started, otherMark, false, true), taken: true, steps: 4, want: elector.ErrUnsupportedServer},
+		"its lock outlives it":           {seen: values(secondPID, started, otherMark, false, true), steps: 4, want: elector.ErrUnsupportedServer},
 		"the other is on another server": {seen: values(secondPID, "2.5", otherMark, false, true), steps: 2, other: elector.ErrSessionPooled},
-		"it keeps the promise":           {seen: values(secondPID, started, otherMark, false, true), taken: true, freed: true, steps: 4},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			pool, mock := newMock(t)
@@ -309,17 +301,8 @@ func TestATransactionThatCannotKeepThePromiseIsRefused(t *testing.T) {
 				tries = 1
 			}
 			for range tries {
-				begin := func() {
-					mock.ExpectBegin()
-					mock.ExpectExec("-- name: RepeatableRead ").WillReturnResult(sqlmock.NewResult(0, 0))
-					mock.ExpectExec("-- name: ReadCommitted ").WillReturnResult(sqlmock.NewResult(0, 0))
-				}
-				free := func(free bool) { query(mock, "PairIsFree").WillReturnRows(row(free, secondPID)) }
-				begin()
-				query(mock, "DescribeServer").WillReturnRows(row(firstPID, false, 150000, "PostgreSQL 15", 0, false))
-				mock.ExpectExec("-- name: NamedStatement ").WillReturnResult(sqlmock.NewResult(0, 0))
-				query(mock, "ApplySettings").WillReturnRows(row(11))
-				begin()
+				expectSettingsInside(mock, 0)
+				expectTransaction(mock)
 				query(mock, "ShowsSnapshot").WillReturnRows(row(firstPID, started, mark, false, true))
 				query(mock, "TryPair").WillReturnRows(row(true))
 				statement{"PingTransaction", values(cmp.Or(c.setting, mark))}.expect(mock, c.ping)
@@ -327,27 +310,22 @@ func TestATransactionThatCannotKeepThePromiseIsRefused(t *testing.T) {
 					query(mock, "ShowsSnapshot").WillReturnRows(row(c.seen...))
 				}
 				if c.steps > 2 {
-					free(!c.taken)
+					query(mock, "PairIsFree").WillReturnRows(row(c.steps == 3, secondPID))
 				}
 				if c.steps == 3 { // the transaction goes on
 					query(mock, "PingTransaction").WillReturnRows(row(mark))
 				}
 				if c.steps > 3 {
 					mock.ExpectRollback()
-					free(c.freed)
+					query(mock, "PairIsFree").WillReturnRows(row(false, secondPID))
 				}
 				for range 2 - c.steps/4 {
 					mock.ExpectRollback()
 				}
 			}
-			if c.freed {
-				mock.ExpectBegin() // of the connection beside the one that tries the lock
-				mock.ExpectExec("-- name: RepeatableRead ").WillReturnError(errPlain)
-				mock.ExpectRollback()
-			}
 			e, _ := newElector(t, pool, elector.WithScope(elector.TransactionScope))
 			_, elected, err := e.TryCampaign(t.Context())
-			if elected || err == nil || c.want != nil && !errors.Is(err, c.want) || c.other != nil && errors.Is(err, c.other) || c.freed != errors.Is(err, errPlain) {
+			if elected || err == nil || c.want != nil && !errors.Is(err, c.want) || c.other != nil && errors.Is(err, c.other) {
 				t.Errorf("elected %v, %v", elected, err)
 			}
 		})

@@ -119,14 +119,6 @@ func TestAPoolerIsRefusedOnlyIfTransactionsCannotKeepThePromise(t *testing.T) {
 			expectCheck(mock, turns)
 			expectUseInside(mock)
 		}, []error{errPlain}, elector.ErrSessionPooled, "", false, 0},
-		"a setting is refused": {elector.TransactionScope, func(mock sqlmock.Sqlmock) {
-			expectSettingsInside(mock, 0).WillReturnError(refused)
-			mock.ExpectRollback()
-			expectEachTried(mock, names["all"], "jit", refused)
-			expectSettingsInside(mock, 0).WithArgs(true, lacks("jit"))
-			expectRestInside(mock)
-			expectUseInside(mock)
-		}, []error{errPlain}, elector.ErrSessionPooled, "", false, 1},
 		"the lease inside was refused outside": {elector.Auto, func(mock sqlmock.Sqlmock) {
 			expectRefusedSettings(mock, refused)
 			last := len(names["all"]) - 1
