@@ -153,25 +153,6 @@ func TestAPoolerIsRefusedOnlyIfTransactionsCannotKeepThePromise(t *testing.T) {
 	}
 }
 
-// The candidate does not stay in transaction scope for a pooler that is gone.
-func TestAPoolerThatWasFoundInACheckThatFailedIsLookedForAgain(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		full := &pgconn.PgError{Code: "53300", Message: "too many connections"}
-		pool, mock := newMock(t)
-		expectPooler(mock)
-		mock.ExpectBegin().WillReturnError(full)
-		e, rec := newElector(t, pool, elector.WithScope(elector.Auto))
-		_, _, err := e.TryCampaign(t.Context())
-		wantError(t, err, full)
-		expectTerm(mock, 1)
-		expectResign(mock)
-		resign(t, campaign(t, e))
-		if all := rec.Campaigns(); len(all) != 2 || all[1].InTransaction {
-			t.Errorf("campaigns: %+v", all)
-		}
-	})
-}
-
 // Each check of the server would report it otherwise.
 func TestASettingThatIsRefusedInsideATransactionIsLeftOutAndReportedOnce(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
