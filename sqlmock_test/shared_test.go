@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/DATA-DOG/go-sqlmock"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
@@ -612,35 +611,6 @@ func TestCloseWaitsForTheUnlocks(t *testing.T) {
 		wantError(t, m.Close(t.Context()))
 		if took := time.Since(start); took > 7*time.Second+grace {
 			t.Errorf("took %v", took)
-		}
-	})
-}
-
-// Failures of no particular election are reported to the session's hooks.
-func TestCloseWaitsForTheHooksOfTheSession(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		names := sessionSettings(t)
-		pool, mock := newMock(t)
-		reported := false
-		s, err := elector.NewSession(pool, elector.WithHooks(hooks.Funcs{Error: func(context.Context, hooks.Failure) {
-			time.Sleep(5 * time.Second)
-			reported = true
-		}}))
-		wantError(t, err)
-		e, err := s.Elector("orders")
-		wantError(t, err)
-		refused := &pgconn.PgError{Code: "22023", Message: "must be set to 0 on this platform"}
-		expectRefusedSettings(mock, refused)
-		expectEachTried(mock, names, names[len(names)-1], refused)
-		for _, s := range manyAttempt[:3] {
-			s.expect(mock, fault{})
-		}
-		query(mock, "TryLocks").WillReturnRows(rows(values(orders, "busy", sessionPID)))
-		query(mock, "LargestHolder").WillReturnRows(rows())
-		_, _, err = e.TryCampaign(t.Context())
-		wantError(t, err)
-		if wantError(t, s.Close(t.Context())); !reported {
-			t.Error("closed before the hook has returned")
 		}
 	})
 }
