@@ -49,9 +49,7 @@ func expectAttemptUpTo(mock sqlmock.Sqlmock, i int, f fault) {
 	if i >= itsTryLock {
 		passed.Store(mock, true)
 	}
-	for _, s := range attempt[:i] {
-		s.expect(mock, fault{})
-	}
+	expectAll(mock, attempt[:i])
 	attempt[i].expect(mock, f)
 }
 
@@ -97,9 +95,7 @@ func TestASlowAnswerInTimeIsNoFault(t *testing.T) {
 		bubble(t, s.name, func(t *testing.T) {
 			pool, mock := newMock(t)
 			expectAttemptUpTo(mock, i, slow)
-			for _, s := range attempt[i+1:] {
-				s.expect(mock, fault{})
-			}
+			expectAll(mock, attempt[i+1:])
 			expectResign(mock)
 			e, rec := newElector(t, pool)
 			resign(t, campaign(t, e))
@@ -121,9 +117,7 @@ func loses(mock sqlmock.Sqlmock, n int, state string) {
 	if attempt[from].name == "BEGIN" && attempt[n].name != "ROLLBACK" {
 		mock.ExpectRollback()
 	}
-	for _, s := range attempt[from:n] {
-		s.expect(mock, fault{})
-	}
+	expectAll(mock, attempt[from:n])
 }
 
 // alwaysLoses is loses with the same error once more, as through a pooler.
@@ -141,9 +135,7 @@ func TestAStatementThatIsForgottenOnceIsAskedAgain(t *testing.T) {
 			bubble(t, fmt.Sprint(n, " ", attempt[n].name, " ", state), func(t *testing.T) {
 				pool, mock := newMock(t)
 				loses(mock, n, state)
-				for _, s := range attempt[n:] {
-					s.expect(mock, fault{})
-				}
+				expectAll(mock, attempt[n:])
 				expectResign(mock)
 				e, rec := newElector(t, pool)
 				resign(t, campaign(t, e))
@@ -192,9 +184,7 @@ func sessionSettings(t *testing.T) (names []string) {
 	pool, mock := newMock(t)
 	e, _ := newElector(t, pool)
 	var sent capture
-	for _, s := range attempt[:itsSettings] {
-		s.expect(mock, fault{})
-	}
+	expectAll(mock, attempt[:itsSettings])
 	query(mock, "ApplySettings").WithArgs(true, &sent).WillReturnError(errPlain)
 	_, _, err := e.TryCampaign(t.Context())
 	wantError(t, err, errPlain)
@@ -388,9 +378,7 @@ func upTo(n int, answer ...any) func(sqlmock.Sqlmock) {
 				s.answer = append(s.answer, v)
 			}
 		}
-		for _, s := range attempt[:n] {
-			s.expect(mock, fault{})
-		}
+		expectAll(mock, attempt[:n])
 		s.expect(mock, f)
 	}
 }
@@ -766,8 +754,7 @@ func TestATransactionThatMayNotBeEndedIsReported(t *testing.T) {
 			query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), false, timelineOne|1, noEpoch, sessionPID)))
 			query(m.mock, "EndOverdue").WillReturnError(errForbidden)
 		}
-		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
-		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), true, timelineOne|9, noEpoch, sessionPID)))
+		expectAll(m.mock, grants(1, 9)[1:])
 		term := m.campaign(t, 0)
 		expectResign(m.mock)
 		resign(t, term)

@@ -149,8 +149,7 @@ func TestANotificationWakesOnlyItsElectionOfASession(t *testing.T) {
 		m.opened()
 		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "busy", sessionPID), values(int64(2), "busy", sessionPID)))
 		query(m.mock, "TryLocks").WithArgs(lacks(`"key":1,`)).WillReturnRows(rows(values(int64(2), "granted", sessionPID)))
-		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(2))))
-		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(2), true, timelineOne|7, noEpoch, sessionPID)))
+		expectAll(m.mock, grants(2, 7)[1:])
 		expectNotify(m.mock, "led 2")
 		query(m.mock, "Unlock").WithArgs(2).WillReturnRows(row(true))
 		expectNotify(m.mock, "free 2")
@@ -338,9 +337,7 @@ func TestAStormOfNotificationsCostsASessionFourBatchesInARetryInterval(t *testin
 		e, err := s.Elector("orders", elector.WithNotifier(&notifier))
 		wantError(t, err)
 		expectServerCheck(mock)
-		query(mock, "PrepareWait").WillReturnRows(row(sessionPID, false, 14, "1.5"))
-		query(mock, "InTransaction").WillReturnRows(row(false))
-		query(mock, "TryPair").WillReturnRows(row(true))
+		expectAll(mock, manyAttempt[:3])
 		for range 1 + 4 + 1 + 4 { // the mock reports any other
 			query(mock, "TryLocks").WillReturnRows(rows(values(orders, "busy", sessionPID)))
 		}
