@@ -20,13 +20,10 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// described answers DescribeServer on a backend.
-func described(pid int) []driver.Value { return values(pid, false, 150000, "PostgreSQL 15", 0, false) }
-
 // checkOf has the statements of one check of the server: questions to both connections, then these.
 func checkOf(turns string) (all []statement) {
 	for _, turn := range "ab" + turns {
-		all = append(all, statement{"DescribeServer", described(map[rune]int{'a': firstPID, 'b': secondPID}[turn])})
+		all = append(all, statement{"DescribeServer", values(map[rune]int{'a': firstPID, 'b': secondPID}[turn], false, 150000, "PostgreSQL 15", 0, false)})
 	}
 	return append(all, statement{"BEGIN", nil}, statement{"ApplySettings", values(11)}, statement{"ROLLBACK", nil})
 }

@@ -330,16 +330,13 @@ func TestADeputyHearsOfMoreThanFourNotificationsInACampaign(t *testing.T) {
 // Further notifications wait for the next regular attempt.
 func TestAStormOfNotificationsCostsASessionFourBatchesInARetryInterval(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		pool, mock := newMock(t)
+		m := newMany(t, 0, elector.WithRetryInterval(time.Minute), elector.WithLease(10*time.Minute), elector.WithHeartbeatInterval(3*time.Minute))
 		var notifier manualNotifier
-		s, err := elector.NewSession(pool, elector.WithTakeover(elector.Poll), elector.WithRetryInterval(time.Minute), elector.WithLease(10*time.Minute), elector.WithHeartbeatInterval(3*time.Minute), elector.WithValidateInterval(0))
+		e, err := m.Elector("orders", elector.WithNotifier(&notifier))
 		wantError(t, err)
-		e, err := s.Elector("orders", elector.WithNotifier(&notifier))
-		wantError(t, err)
-		expectServerCheck(mock)
-		expectAll(mock, manyAttempt[:3])
+		m.opened()
 		for range 1 + 4 + 1 + 4 { // the mock reports any other
-			query(mock, "TryLocks").WillReturnRows(rows(values(orders, "busy", sessionPID)))
+			query(m.mock, "TryLocks").WillReturnRows(rows(values(orders, "busy", sessionPID)))
 		}
 		ctx := within(t, 89*time.Second) // a regular batch follows after 45 to 60 s
 
@@ -353,7 +350,6 @@ func TestAStormOfNotificationsCostsASessionFourBatchesInARetryInterval(t *testin
 		}
 		_, err = e.Campaign(ctx)
 		wantError(t, err, context.DeadlineExceeded)
-		wantError(t, s.Close(t.Context()))
 	})
 }
 
