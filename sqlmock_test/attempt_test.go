@@ -20,13 +20,10 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// described answers DescribeServer on a backend.
-func described(pid int) []driver.Value { return values(pid, false, 150000, "PostgreSQL 15", 0, false) }
-
 // checkOf has the statements of one check of the server: questions to both connections, then these.
 func checkOf(turns string) (all []statement) {
 	for _, turn := range "ab" + turns {
-		all = append(all, statement{"DescribeServer", described(map[rune]int{'a': firstPID, 'b': secondPID}[turn])})
+		all = append(all, statement{"DescribeServer", values(map[rune]int{'a': firstPID, 'b': secondPID}[turn], false, 150000, "PostgreSQL 15", 0, false)})
 	}
 	return append(all, statement{"BEGIN", nil}, statement{"ApplySettings", values(11)}, statement{"ROLLBACK", nil})
 }
@@ -49,14 +46,9 @@ func expectAttemptUpTo(mock sqlmock.Sqlmock, i int, f fault) {
 	if i >= itsTryLock {
 		passed.Store(mock, true)
 	}
-	for _, s := range attempt[:i] {
-		s.expect(mock, fault{})
-	}
+	expectAll(mock, attempt[:i])
 	attempt[i].expect(mock, f)
 }
-
-// expectFailedTry expects an attempt on a checked server that fails with f.
-func expectFailedTry(mock sqlmock.Sqlmock, f fault) { attempt[itsTryLock].expect(mock, f) }
 
 func TestAnyFaultOfAnAttemptFailsItAndTheNextOneStartsAnew(t *testing.T) {
 	for i, s := range attempt {
@@ -85,7 +77,7 @@ func TestAnyFaultOfAnAttemptFailsItAndTheNextOneStartsAnew(t *testing.T) {
 				wantInUse(t, pool, 1)
 				expectServerCheck(mock)
 				if s.name == "Confirm" && f.after == never { // it may have waited at the barrier
-					query(mock, "EndOverdue").WillReturnRows(row(1, true, ""))
+					query(mock, "EndOverdue").WithArgs(orders, 10_000).WillReturnRows(row(1, true, ""))
 				}
 				expectElection(mock, 746)
 				expectResign(mock)
@@ -100,9 +92,7 @@ func TestASlowAnswerInTimeIsNoFault(t *testing.T) {
 		bubble(t, s.name, func(t *testing.T) {
 			pool, mock := newMock(t)
 			expectAttemptUpTo(mock, i, slow)
-			for _, s := range attempt[i+1:] {
-				s.expect(mock, fault{})
-			}
+			expectAll(mock, attempt[i+1:])
 			expectResign(mock)
 			e, rec := newElector(t, pool)
 			resign(t, campaign(t, e))
@@ -124,9 +114,7 @@ func loses(mock sqlmock.Sqlmock, n int, state string) {
 	if attempt[from].name == "BEGIN" && attempt[n].name != "ROLLBACK" {
 		mock.ExpectRollback()
 	}
-	for _, s := range attempt[from:n] {
-		s.expect(mock, fault{})
-	}
+	expectAll(mock, attempt[from:n])
 }
 
 // alwaysLoses is loses with the same error once more, as through a pooler.
@@ -144,9 +132,7 @@ func TestAStatementThatIsForgottenOnceIsAskedAgain(t *testing.T) {
 			bubble(t, fmt.Sprint(n, " ", attempt[n].name, " ", state), func(t *testing.T) {
 				pool, mock := newMock(t)
 				loses(mock, n, state)
-				for _, s := range attempt[n:] {
-					s.expect(mock, fault{})
-				}
+				expectAll(mock, attempt[n:])
 				expectResign(mock)
 				e, rec := newElector(t, pool)
 				resign(t, campaign(t, e))
@@ -195,9 +181,7 @@ func sessionSettings(t *testing.T) (names []string) {
 	pool, mock := newMock(t)
 	e, _ := newElector(t, pool)
 	var sent capture
-	for _, s := range attempt[:itsSettings] {
-		s.expect(mock, fault{})
-	}
+	expectAll(mock, attempt[:itsSettings])
 	query(mock, "ApplySettings").WithArgs(true, &sent).WillReturnError(errPlain)
 	_, _, err := e.TryCampaign(t.Context())
 	wantError(t, err, errPlain)
@@ -263,12 +247,7 @@ func TestAServerThatRefusesTheLeaseElectsNobody(t *testing.T) {
 			if scope == elector.SessionScope {
 				expectRefusedSettings(mock, refused)
 			} else {
-				mock.ExpectBegin()
-				mock.ExpectExec("-- name: RepeatableRead ").WillReturnResult(sqlmock.NewResult(0, 0))
-				mock.ExpectExec("-- name: ReadCommitted ").WillReturnResult(sqlmock.NewResult(0, 0))
-				query(mock, "DescribeServer").WillReturnRows(row(firstPID, false, 150000, "PostgreSQL 15", 0, false))
-				mock.ExpectExec("-- name: NamedStatement ").WillReturnResult(sqlmock.NewResult(0, 0))
-				query(mock, "ApplySettings").WithArgs(true, has(`"`+lease+`"`)).WillReturnError(refused)
+				expectSettingsInside(mock, 0).WithArgs(true, has(`"`+lease+`"`)).WillReturnError(refused)
 				mock.ExpectRollback()
 			}
 			expectEachTried(mock, names, lease, refused)
@@ -291,9 +270,7 @@ func TestATransactionThatCannotKeepThePromiseIsRefused(t *testing.T) {
 		ping        fault  // of the transaction that holds a lock
 		setting     string // that is found in place of the mark
 		seen        []driver.Value
-		taken       bool // its lock shows
-		freed       bool // its lock ends with it
-		steps       int  // of the check
+		steps       int // of the check
 		want, other error
 	}{
 		"it does not keep its backend":   {ping: fault{err: over}, steps: 1, want: elector.ErrSessionPooled},
@@ -301,9 +278,8 @@ func TestATransactionThatCannotKeepThePromiseIsRefused(t *testing.T) {
 		"two have one backend":           {seen: values(firstPID, started, otherMark, false, true), steps: 2, want: elector.ErrSessionPooled},
 		"it has a snapshot":              {seen: values(secondPID, started, otherMark, true, true), steps: 2, want: elector.ErrSessionPooled},
 		"its lock does not show":         {seen: values(secondPID, started, otherMark, false, true), steps: 3, want: elector.ErrUnsupportedServer},
-		"its lock outlives it":           {seen: values(secondPID, started, otherMark, false, true), taken: true, steps: 4, want: elector.ErrUnsupportedServer},
+		"its lock outlives it":           {seen: values(secondPID, started, otherMark, false, true), steps: 4, want: elector.ErrUnsupportedServer},
 		"the other is on another server": {seen: values(secondPID, "2.5", otherMark, false, true), steps: 2, other: elector.ErrSessionPooled},
-		"it keeps the promise":           {seen: values(secondPID, started, otherMark, false, true), taken: true, freed: true, steps: 4},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			pool, mock := newMock(t)
@@ -312,17 +288,8 @@ func TestATransactionThatCannotKeepThePromiseIsRefused(t *testing.T) {
 				tries = 1
 			}
 			for range tries {
-				begin := func() {
-					mock.ExpectBegin()
-					mock.ExpectExec("-- name: RepeatableRead ").WillReturnResult(sqlmock.NewResult(0, 0))
-					mock.ExpectExec("-- name: ReadCommitted ").WillReturnResult(sqlmock.NewResult(0, 0))
-				}
-				free := func(free bool) { query(mock, "PairIsFree").WillReturnRows(row(free, secondPID)) }
-				begin()
-				query(mock, "DescribeServer").WillReturnRows(row(firstPID, false, 150000, "PostgreSQL 15", 0, false))
-				mock.ExpectExec("-- name: NamedStatement ").WillReturnResult(sqlmock.NewResult(0, 0))
-				query(mock, "ApplySettings").WillReturnRows(row(11))
-				begin()
+				expectSettingsInside(mock, 0)
+				expectTransaction(mock)
 				query(mock, "ShowsSnapshot").WillReturnRows(row(firstPID, started, mark, false, true))
 				query(mock, "TryPair").WillReturnRows(row(true))
 				statement{"PingTransaction", values(cmp.Or(c.setting, mark))}.expect(mock, c.ping)
@@ -330,27 +297,22 @@ func TestATransactionThatCannotKeepThePromiseIsRefused(t *testing.T) {
 					query(mock, "ShowsSnapshot").WillReturnRows(row(c.seen...))
 				}
 				if c.steps > 2 {
-					free(!c.taken)
+					query(mock, "PairIsFree").WillReturnRows(row(c.steps == 3, secondPID))
 				}
 				if c.steps == 3 { // the transaction goes on
 					query(mock, "PingTransaction").WillReturnRows(row(mark))
 				}
 				if c.steps > 3 {
 					mock.ExpectRollback()
-					free(c.freed)
+					query(mock, "PairIsFree").WillReturnRows(row(false, secondPID))
 				}
 				for range 2 - c.steps/4 {
 					mock.ExpectRollback()
 				}
 			}
-			if c.freed {
-				mock.ExpectBegin() // of the connection beside the one that tries the lock
-				mock.ExpectExec("-- name: RepeatableRead ").WillReturnError(errPlain)
-				mock.ExpectRollback()
-			}
 			e, _ := newElector(t, pool, elector.WithScope(elector.TransactionScope))
 			_, elected, err := e.TryCampaign(t.Context())
-			if elected || err == nil || c.want != nil && !errors.Is(err, c.want) || c.other != nil && errors.Is(err, c.other) || c.freed != errors.Is(err, errPlain) {
+			if elected || err == nil || c.want != nil && !errors.Is(err, c.want) || c.other != nil && errors.Is(err, c.other) {
 				t.Errorf("elected %v, %v", elected, err)
 			}
 		})
@@ -413,9 +375,7 @@ func upTo(n int, answer ...any) func(sqlmock.Sqlmock) {
 				s.answer = append(s.answer, v)
 			}
 		}
-		for _, s := range attempt[:n] {
-			s.expect(mock, fault{})
-		}
+		expectAll(mock, attempt[:n])
 		s.expect(mock, f)
 	}
 }
@@ -761,23 +721,6 @@ var (
 	errForbidden = &pgconn.PgError{Severity: "ERROR", Code: "42501", Message: "permission denied to terminate process"}
 )
 
-func TestATransactionThatIsOverdueIsEndedOnceForEachWait(t *testing.T) {
-	for name, barred := range map[string]fault{"no answer": noAnswer, "cancelled": {err: errCancelled}} {
-		bubble(t, name, func(t *testing.T) {
-			pool, mock := newMock(t)
-			expectAttemptUpTo(mock, len(attempt)-1, barred) // of Confirm
-			expectServerCheck(mock)
-			query(mock, "EndOverdue").WithArgs(orders, 10_000).WillReturnRows(row(1, true, ""))
-			expectFailedTry(mock, anyError[0]) // it did not reach the barrier
-			expectTerm(mock, 1)
-			expectResign(mock)
-			e, rec := newElector(t, pool)
-			resign(t, campaign(t, e))
-			wantFailures(t, rec, hooks.OpCampaign, hooks.OpCampaign)
-		})
-	}
-}
-
 func TestATransactionThatMayNotBeEndedIsReported(t *testing.T) {
 	reported := func(t *testing.T, all []hooks.Failure) {
 		t.Helper()
@@ -808,8 +751,7 @@ func TestATransactionThatMayNotBeEndedIsReported(t *testing.T) {
 			query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), false, timelineOne|1, noEpoch, sessionPID)))
 			query(m.mock, "EndOverdue").WillReturnError(errForbidden)
 		}
-		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
-		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), true, timelineOne|9, noEpoch, sessionPID)))
+		expectAll(m.mock, grants(1, 9)[1:])
 		term := m.campaign(t, 0)
 		expectResign(m.mock)
 		resign(t, term)

@@ -6,16 +6,12 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/DATA-DOG/go-sqlmock"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/lib/pq"
 
 	"github.com/pgelector/pgelector/elector"
 )
@@ -113,36 +109,6 @@ func TestAFaultInAFencedTransactionTellsWhetherItWasCommitted(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// The server may have committed before it ended the connection.
-func TestAConnectionThatEndsDuringCommitLeavesTheOutcomeUnknown(t *testing.T) {
-	for name, end := range map[string]error{
-		"terminated, by pgx":        errTerminated,
-		"terminated, by lib/pq":     &pq.Error{Severity: "FATAL", Code: "57P01"},
-		"connection failure":        &pgconn.PgError{Severity: "FATAL", Code: "08006"},
-		"protocol violation":        &pgconn.PgError{Severity: "ERROR", Code: "08P01"},
-		"the end of what is read":   io.ErrUnexpectedEOF,
-		"a reset":                   &net.OpError{Op: "read", Err: syscall.ECONNRESET},
-		"the driver's, of the pool": driver.ErrBadConn,
-	} {
-		bubble(t, name, func(t *testing.T) {
-			pool, mock := newMock(t)
-			expectTerm(mock, 1)
-			expectFenced(mock, len(fenced)-1, fault{err: end})
-			expectHeartbeat(mock)
-			expectResign(mock)
-			e, _ := newElector(t, pool)
-			term := campaign(t, e)
-			err := term.InTx(t.Context(), pool, nil, insert(t.Context()))
-			settle()
-			wantError(t, err, elector.ErrOutcomeUnknown, end)
-			if errors.Is(err, elector.ErrRolledBack) {
-				t.Errorf("got %v", err)
-			}
-			resign(t, term)
-		})
 	}
 }
 

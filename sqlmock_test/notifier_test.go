@@ -149,8 +149,7 @@ func TestANotificationWakesOnlyItsElectionOfASession(t *testing.T) {
 		m.opened()
 		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "busy", sessionPID), values(int64(2), "busy", sessionPID)))
 		query(m.mock, "TryLocks").WithArgs(lacks(`"key":1,`)).WillReturnRows(rows(values(int64(2), "granted", sessionPID)))
-		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(2))))
-		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(2), true, timelineOne|7, noEpoch, sessionPID)))
+		expectAll(m.mock, grants(2, 7)[1:])
 		expectNotify(m.mock, "led 2")
 		query(m.mock, "Unlock").WithArgs(2).WillReturnRows(row(true))
 		expectNotify(m.mock, "free 2")
@@ -264,23 +263,6 @@ func TestANotificationDuringABatchIsNotLost(t *testing.T) {
 	})
 }
 
-func TestWithoutALeaderChangedHookACandidateIgnoresThatAnotherLeads(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		pool, mock := newMock(t)
-		var notifier manualNotifier
-		expectServerCheck(mock)
-		query(mock, "TryLock").WillReturnRows(row("busy", false, sessionPID, 0, ""))
-		e, _ := newPlain(t, pool, elector.WithNotifier(&notifier), elector.WithRetryInterval(time.Hour))
-		time.AfterFunc(time.Minute, func() {
-			notifier.notify(fmt.Sprint("led ", orders))
-			notifier.notify(fmt.Sprint("soon ", orders, " ", e.CandidateID())) // an unknown notification
-		})
-		ctx := within(t, 5*time.Minute) // the first pause is an eighth of 45 minutes at least
-		_, err := e.Campaign(ctx)
-		wantError(t, err, context.DeadlineExceeded)
-	})
-}
-
 // The same limit applies as for a polling candidate.
 func TestADeputyTriesWhenANotificationReportsThatTheLockIsFree(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
@@ -348,18 +330,13 @@ func TestADeputyHearsOfMoreThanFourNotificationsInACampaign(t *testing.T) {
 // Further notifications wait for the next regular attempt.
 func TestAStormOfNotificationsCostsASessionFourBatchesInARetryInterval(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		pool, mock := newMock(t)
+		m := newMany(t, 0, elector.WithRetryInterval(time.Minute), elector.WithLease(10*time.Minute), elector.WithHeartbeatInterval(3*time.Minute))
 		var notifier manualNotifier
-		s, err := elector.NewSession(pool, elector.WithTakeover(elector.Poll), elector.WithRetryInterval(time.Minute), elector.WithLease(10*time.Minute), elector.WithHeartbeatInterval(3*time.Minute), elector.WithValidateInterval(0))
+		e, err := m.Elector("orders", elector.WithNotifier(&notifier))
 		wantError(t, err)
-		e, err := s.Elector("orders", elector.WithNotifier(&notifier))
-		wantError(t, err)
-		expectServerCheck(mock)
-		query(mock, "PrepareWait").WillReturnRows(row(sessionPID, false, 14, "1.5"))
-		query(mock, "InTransaction").WillReturnRows(row(false))
-		query(mock, "TryPair").WillReturnRows(row(true))
+		m.opened()
 		for range 1 + 4 + 1 + 4 { // the mock reports any other
-			query(mock, "TryLocks").WillReturnRows(rows(values(orders, "busy", sessionPID)))
+			query(m.mock, "TryLocks").WillReturnRows(rows(values(orders, "busy", sessionPID)))
 		}
 		ctx := within(t, 89*time.Second) // a regular batch follows after 45 to 60 s
 
@@ -373,7 +350,6 @@ func TestAStormOfNotificationsCostsASessionFourBatchesInARetryInterval(t *testin
 		}
 		_, err = e.Campaign(ctx)
 		wantError(t, err, context.DeadlineExceeded)
-		wantError(t, s.Close(t.Context()))
 	})
 }
 
@@ -405,65 +381,6 @@ func TestALeaderIsToldOfARequestOnceItsBellHasRung(t *testing.T) {
 func expectBeginToTell(mock sqlmock.Sqlmock) {
 	mock.ExpectBegin()
 	mock.ExpectExec("-- name: RollBackAndChain ").WillReturnResult(sqlmock.NewResult(0, 0))
-}
-
-func TestAnyFaultOfARequestIsReturnedAtOnce(t *testing.T) {
-	for _, fails := range []string{"Ring", "Holder"} {
-		bubble(t, fails, func(t *testing.T) {
-			pool, mock := newMock(t)
-			expectLeader(mock, 300, "web-2")
-			mock.ExpectBegin()
-			query(mock, "ApplySettings").WillReturnRows(row(1))
-			for _, name := range []string{"Ring", "Notify", "Holder"} {
-				switch name { // on another connection
-				case "Notify":
-					expectBeginToTell(mock)
-				case "Holder":
-					mock.ExpectBegin()
-					query(mock, "ApplySettings").WillReturnRows(row(1))
-				}
-				if name == fails {
-					query(mock, name).WillReturnError(errPlain)
-					break
-				}
-				if name == "Ring" {
-					query(mock, name).WillReturnRows(row(true, 500, "3/7", false))
-				} else {
-					query(mock, name).WillReturnRows(row(true))
-				}
-				if name == "Notify" {
-					mock.ExpectCommit()
-				}
-			}
-			if fails != "Ring" {
-				mock.ExpectRollback()
-			}
-			mock.ExpectRollback()
-			start := time.Now()
-			_, err := elector.RequestResign(patience(t), pool, "orders")
-			wantError(t, err, errPlain)
-			wantTook(t, start, 0)
-		})
-	}
-}
-
-func TestARequestThatCannotBeMadeSaysWhy(t *testing.T) {
-	for name, expect := range map[string]func(sqlmock.Sqlmock){
-		"begin": func(mock sqlmock.Sqlmock) { mock.ExpectBegin().WillReturnError(errPlain) },
-		"settings": func(mock sqlmock.Sqlmock) {
-			mock.ExpectBegin()
-			query(mock, "ApplySettings").WillReturnError(errPlain)
-			mock.ExpectRollback()
-		},
-	} {
-		bubble(t, name, func(t *testing.T) {
-			pool, mock := newMock(t)
-			expectLeader(mock, 300, "web-2")
-			expect(mock)
-			_, err := elector.RequestResign(patience(t), pool, "orders")
-			wantError(t, err, errPlain)
-		})
-	}
 }
 
 // A notification for a successor does not wake Observe. Without one it would take a retry interval.

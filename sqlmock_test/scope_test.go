@@ -119,14 +119,6 @@ func TestAPoolerIsRefusedOnlyIfTransactionsCannotKeepThePromise(t *testing.T) {
 			expectCheck(mock, turns)
 			expectUseInside(mock)
 		}, []error{errPlain}, elector.ErrSessionPooled, "", false, 0},
-		"a setting is refused": {elector.TransactionScope, func(mock sqlmock.Sqlmock) {
-			expectSettingsInside(mock, 0).WillReturnError(refused)
-			mock.ExpectRollback()
-			expectEachTried(mock, names["all"], "jit", refused)
-			expectSettingsInside(mock, 0).WithArgs(true, lacks("jit"))
-			expectRestInside(mock)
-			expectUseInside(mock)
-		}, []error{errPlain}, elector.ErrSessionPooled, "", false, 1},
 		"the lease inside was refused outside": {elector.Auto, func(mock sqlmock.Sqlmock) {
 			expectRefusedSettings(mock, refused)
 			last := len(names["all"]) - 1
@@ -159,25 +151,6 @@ func TestAPoolerIsRefusedOnlyIfTransactionsCannotKeepThePromise(t *testing.T) {
 			wantInUse(t, pool, 1)
 		})
 	}
-}
-
-// The candidate does not stay in transaction scope for a pooler that is gone.
-func TestAPoolerThatWasFoundInACheckThatFailedIsLookedForAgain(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		full := &pgconn.PgError{Code: "53300", Message: "too many connections"}
-		pool, mock := newMock(t)
-		expectPooler(mock)
-		mock.ExpectBegin().WillReturnError(full)
-		e, rec := newElector(t, pool, elector.WithScope(elector.Auto))
-		_, _, err := e.TryCampaign(t.Context())
-		wantError(t, err, full)
-		expectTerm(mock, 1)
-		expectResign(mock)
-		resign(t, campaign(t, e))
-		if all := rec.Campaigns(); len(all) != 2 || all[1].InTransaction {
-			t.Errorf("campaigns: %+v", all)
-		}
-	})
 }
 
 // Each check of the server would report it otherwise.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/DATA-DOG/go-sqlmock"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
@@ -79,23 +78,26 @@ func rows(all ...[]driver.Value) *sqlmock.Rows {
 // opened expects the set-up of the session.
 func (m *many) opened() {
 	expectServerCheck(m.mock)
-	query(m.mock, "PrepareWait").WillReturnRows(row(sessionPID, false, 14, "1.5"))
-	query(m.mock, "InTransaction").WillReturnRows(row(false))
-	query(m.mock, "TryPair").WillReturnRows(row(true))
+	expectAll(m.mock, manyAttempt[:3])
 }
 
 // elected expects a batch in which only these keys are granted.
 func (m *many) elected(token int64, keys ...int64) {
-	var tried, held, passed [][]driver.Value
+	tried, held, passed := answersOf(token, keys...)
+	query(m.mock, "TryLocks").WillReturnRows(rows(tried...))
+	query(m.mock, "HeldLocks").WillReturnRows(rows(held...))
+	query(m.mock, "Tokens").WillReturnRows(rows(passed...))
+	wasGranted.Store(m.mock, true)
+}
+
+// answersOf returns the answers of the three statements of such a batch.
+func answersOf(token int64, keys ...int64) (tried, held, passed [][]driver.Value) {
 	for _, key := range keys {
 		tried = append(tried, values(key, "granted", sessionPID))
 		held = append(held, values(key))
 		passed = append(passed, values(key, true, timelineOne|token, noEpoch, sessionPID))
 	}
-	query(m.mock, "TryLocks").WillReturnRows(rows(tried...))
-	query(m.mock, "HeldLocks").WillReturnRows(rows(held...))
-	query(m.mock, "Tokens").WillReturnRows(rows(passed...))
-	wasGranted.Store(m.mock, true)
+	return tried, held, passed
 }
 
 // barred expects a batch in which the key is granted, but its barrier is not passed.
@@ -112,22 +114,12 @@ func (m *many) campaign(t *testing.T, i int) *elector.Term {
 }
 
 // manyAttempt has the statements of a batch that is granted.
-var manyAttempt = []statement{
-	{"PrepareWait", values(sessionPID, false, 14, "1.5")},
-	{"InTransaction", values(false)},
-	{"TryPair", values(true)},
-	{"TryLocks", values(int64(1), "granted", sessionPID)},
-	{"HeldLocks", values(int64(1))},
-	{"Tokens", values(int64(1), true, timelineOne|745, noEpoch, sessionPID)},
-}
+var manyAttempt = append([]statement{waitSetup, {"InTransaction", values(false)}, {"TryPair", values(true)}}, grants(1, 745)...)
 
 // grants returns the statements of a batch for one key, after the set-up of the session.
 func grants(key, token int64) []statement {
-	return []statement{
-		{"TryLocks", values(key, "granted", sessionPID)},
-		{"HeldLocks", values(key)},
-		{"Tokens", values(key, true, timelineOne|token, noEpoch, sessionPID)},
-	}
+	tried, held, passed := answersOf(token, key)
+	return []statement{{"TryLocks", tried[0]}, {"HeldLocks", held[0]}, {"Tokens", passed[0]}}
 }
 
 func TestAnyFaultOfABatchFailsItAndTheNextOneStartsAnew(t *testing.T) {
@@ -136,9 +128,7 @@ func TestAnyFaultOfABatchFailsItAndTheNextOneStartsAnew(t *testing.T) {
 			bubble(t, s.name+"/"+f.name, func(t *testing.T) {
 				m := newMany(t, 1)
 				expectServerCheck(m.mock)
-				for _, before := range manyAttempt[:i] {
-					before.expect(m.mock, fault{})
-				}
+				expectAll(m.mock, manyAttempt[:i])
 				s.expect(m.mock, f)
 				switch answered := f.err == errPgx || f.err == errPq; { // then the session lives
 				case answered && s.name == "TryLocks":
@@ -174,8 +164,7 @@ func TestALifeLockThatAStrangerHoldsEndsNoCampaign(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		m := newMany(t, 1)
 		expectServerCheck(m.mock)
-		query(m.mock, "PrepareWait").WillReturnRows(row(sessionPID, false, 14, "1.5"))
-		query(m.mock, "InTransaction").WillReturnRows(row(false))
+		expectAll(m.mock, manyAttempt[:2])
 		query(m.mock, "TryPair").WillReturnRows(row(false))
 		m.opened()
 		m.elected(745, 1)
@@ -198,9 +187,7 @@ func TestAFaultOfABatchEndsTheOtherTermsOnlyIfTheSessionIsInDoubt(t *testing.T) 
 			m.opened()
 			m.elected(1, 1)
 			first := m.campaign(t, 0)
-			for _, s := range all[:c.statement] {
-				s.expect(m.mock, fault{})
-			}
+			expectAll(m.mock, all[:c.statement])
 			all[c.statement].expect(m.mock, fault{err: c.err})
 			switch {
 			case c.ends:
@@ -230,26 +217,19 @@ func TestAFaultOfABatchEndsTheOtherTermsOnlyIfTheSessionIsInDoubt(t *testing.T) 
 }
 
 func TestWithAFullLockTableAsManyElectionsAsFitAreLed(t *testing.T) {
-	of := func(keys ...int64) (tried, held, passed [][]driver.Value) {
-		for _, key := range keys {
-			tried, held = append(tried, values(key, "granted", sessionPID)), append(held, values(key))
-			passed = append(passed, values(key, true, timelineOne|5, noEpoch, sessionPID))
-		}
-		return tried, held, passed
-	}
 	for name, c := range map[string]struct {
 		led    int64
 		failed int64
 		expect func(sqlmock.Sqlmock)
 	}{
 		"of the locks": {2, 2, func(mock sqlmock.Sqlmock) {
-			_, held, passed := of(1, 2)
+			_, held, passed := answersOf(5, 1, 2)
 			query(mock, "TryLocks").WillReturnError(errFull)
 			query(mock, "HeldLocks").WillReturnRows(rows(append(held, values(int64(99)))...)) // 99 is no election's
 			query(mock, "Tokens").WillReturnRows(rows(passed...))
 		}},
 		"of the barriers": {1, 2, func(mock sqlmock.Sqlmock) {
-			tried, held, passed := of(1, 2, 3)
+			tried, held, passed := answersOf(5, 1, 2, 3)
 			query(mock, "TryLocks").WillReturnRows(rows(tried...))
 			query(mock, "HeldLocks").WillReturnRows(rows(held...))
 			query(mock, "Tokens").WillReturnError(errFull)
@@ -303,9 +283,7 @@ func TestAnElectionAtItsBarrierIsAskedForAlone(t *testing.T) {
 			query(m.mock, "Tokens").WithArgs(lacks(`"key":2`)).WillReturnRows(rows(values(int64(1), false, timelineOne|1, noEpoch, sessionPID)))
 			query(m.mock, "EndOverdue").WillReturnRows(rows())
 		}
-		for _, s := range grants(1, 9)[1:] {
-			s.expect(m.mock, fault{})
-		}
+		expectAll(m.mock, grants(1, 9)[1:])
 		other, stop := context.WithCancel(t.Context())
 		defer stop()
 		go func() { _, _ = m.all[1].Campaign(other) }()
@@ -329,9 +307,7 @@ func TestACampaignThatEndsAtItsBarrierReleasesItsLockOnce(t *testing.T) {
 		"with a loss": {expect: func(m *many) { m.barred(1) }, loses: true, failed: []hooks.Op{hooks.OpHeartbeat}},
 		"in doubt":    {expect: func(m *many) { m.barred(1); query(m.mock, "Unlock").WillReturnError(errPlain) }, failed: []hooks.Op{hooks.OpHeartbeat, hooks.OpRelease}},
 		"while that is under way": {expect: func(m *many) {
-			for _, s := range grants(1, 0)[:2] {
-				s.expect(m.mock, fault{})
-			}
+			expectAll(m.mock, grants(1, 0)[:2])
 			query(m.mock, "Tokens").WillReturnError(errFull)
 			query(m.mock, "Unlock").WillDelayFor(200 * time.Millisecond).WillReturnRows(row(true))
 		}},
@@ -545,18 +521,26 @@ func TestOneFailedHeartbeatEndsEveryTerm(t *testing.T) {
 	}
 }
 
+// busy returns a session that leads the elections of these keys, and asks the server for a second whether it
+// holds the first lock.
+func busy(t *testing.T, keys ...int64) (*many, []*elector.Term) {
+	t.Helper()
+	m := newMany(t, int64(len(keys)))
+	m.opened()
+	m.elected(1, keys...)
+	m.mock.MatchExpectationsInOrder(false)
+	terms := m.campaigns(t)
+	query(m.mock, "HoldsLock").WillDelayFor(time.Second).WillReturnRows(row(true, sessionPID))
+	go func() { _ = terms[0].Verify(t.Context()) }()
+	settle()
+	return m, terms
+}
+
 // Close waits for the unlocks until its context ends. All that come while the session is busy
 // are one statement. If that is not answered, the session ends with its validity.
 func TestCloseWaitsForTheUnlocks(t *testing.T) {
 	bubble(t, "that are slow", func(t *testing.T) {
-		m := newMany(t, 3)
-		m.opened()
-		m.elected(1, 1, 2, 3)
-		m.mock.MatchExpectationsInOrder(false)
-		terms := m.campaigns(t)
-		query(m.mock, "HoldsLock").WillDelayFor(time.Second).WillReturnRows(row(true, sessionPID))
-		go func() { _ = terms[0].Verify(t.Context()) }()
-		settle()
+		m, _ := busy(t, 1, 2, 3)
 		query(m.mock, "UnlockMany").WillDelayFor(time.Second).WillReturnRows(rows(values(int64(1), true), values(int64(2), true), values(int64(3), true)))
 		start := time.Now()
 		wantError(t, m.Close(t.Context()))
@@ -564,14 +548,7 @@ func TestCloseWaitsForTheUnlocks(t *testing.T) {
 		wantFailures(t, m.rec)
 	})
 	bubble(t, "which fail", func(t *testing.T) {
-		m := newMany(t, 3)
-		m.opened()
-		m.elected(1, 1, 2, 3)
-		m.mock.MatchExpectationsInOrder(false)
-		terms := m.campaigns(t)
-		query(m.mock, "HoldsLock").WillDelayFor(time.Second).WillReturnRows(row(true, sessionPID))
-		go func() { _ = terms[0].Verify(t.Context()) }()
-		settle()
+		m, _ := busy(t, 1, 2, 3)
 		query(m.mock, "UnlockMany").WillReturnError(errPlain)
 		wantError(t, m.Close(t.Context()))
 		for _, f := range m.rec.Failures() {
@@ -582,14 +559,7 @@ func TestCloseWaitsForTheUnlocks(t *testing.T) {
 		}
 	})
 	bubble(t, "one of which was not held", func(t *testing.T) {
-		m := newMany(t, 2)
-		m.opened()
-		m.elected(1, 1, 2)
-		m.mock.MatchExpectationsInOrder(false)
-		terms := m.campaigns(t)
-		query(m.mock, "HoldsLock").WillDelayFor(time.Second).WillReturnRows(row(true, sessionPID))
-		go func() { _ = terms[0].Verify(t.Context()) }()
-		settle()
+		m, terms := busy(t, 1, 2)
 		query(m.mock, "UnlockMany").WillReturnRows(rows(values(int64(1), true), values(int64(2), false)))
 		query(m.mock, "HoldsLock").WillReturnRows(row(false, sessionPID))
 		failed := make(chan error, 1)
@@ -616,37 +586,6 @@ func TestCloseWaitsForTheUnlocks(t *testing.T) {
 	})
 }
 
-// Failures of no particular election are reported to the session's hooks.
-func TestCloseWaitsForTheHooksOfTheSession(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		names := sessionSettings(t)
-		pool, mock := newMock(t)
-		reported := false
-		s, err := elector.NewSession(pool, elector.WithHooks(hooks.Funcs{Error: func(context.Context, hooks.Failure) {
-			time.Sleep(5 * time.Second)
-			reported = true
-		}}))
-		wantError(t, err)
-		e, err := s.Elector("orders")
-		wantError(t, err)
-		refused := &pgconn.PgError{Code: "22023", Message: "must be set to 0 on this platform"}
-		expectRefusedSettings(mock, refused)
-		expectEachTried(mock, names, names[len(names)-1], refused)
-		for _, s := range manyAttempt[:3] {
-			s.expect(mock, fault{})
-		}
-		query(mock, "TryLocks").WillReturnRows(rows(values(orders, "busy", sessionPID)))
-		query(mock, "LargestHolder").WillReturnRows(rows())
-		_, _, err = e.TryCampaign(t.Context())
-		wantError(t, err)
-		if wantError(t, s.Close(t.Context())); !reported {
-			t.Error("closed before the hook has returned")
-		}
-	})
-}
-
-// One look with each tenth heartbeat is for all elections of a session. A lock that it does not
-// show is checked once more, as it may have been released meanwhile.
 func TestATermThatHasEndedCostsItsSessionNoStatement(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		m := newMany(t, 1)
@@ -665,6 +604,8 @@ func TestATermThatHasEndedCostsItsSessionNoStatement(t *testing.T) {
 	})
 }
 
+// One look with each tenth heartbeat is for all elections of a session. A lock that it does not
+// show is checked once more, as it may have been released meanwhile.
 func TestAValidationIsOfAllLocksOfASession(t *testing.T) {
 	for name, gone := range map[string]bool{"gone": true, "only missed": false, "no room to look": false} {
 		bubble(t, name, func(t *testing.T) {

@@ -123,64 +123,6 @@ func TestAHeartbeatWhoseStatementFailsIsTriedAgain(t *testing.T) {
 	}
 }
 
-// No error prolongs the validity, and the end says what it was.
-func TestAHeartbeatWhoseStatementAlwaysFailsEndsTheTermWithTheValidity(t *testing.T) {
-	for driver, cancelled := range refusals {
-		bubble(t, driver, func(t *testing.T) {
-			pool, mock := newMock(t)
-			expectTerm(mock, 1)
-			for range 21 { // after 2 s, and each 250 ms from then on, of 7 s
-				heartbeat.expect(mock, fault{err: cancelled})
-			}
-			e, rec := newElector(t, pool)
-			term := campaign(t, e)
-			<-term.Context().Done()
-			if held := time.Since(term.ElectedAt()); held != 7*time.Second {
-				t.Errorf("held for %v", held)
-			}
-			wantError(t, context.Cause(term.Context()), elector.ErrLeaseExpired, cancelled)
-			wantError(t, term.Resign(t.Context()), elector.ErrNotLeader)
-			wantFailures(t, rec, hooks.OpHeartbeat)
-		})
-	}
-}
-
-// A connection that ends with an error of no class of its own ends the session at once.
-func TestTheErrorWithWhichAConnectionEndsIsReported(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		pool, mock := newMock(t)
-		expectTerm(mock, 1)
-		heartbeat.expect(mock, fault{err: refusals["pgx"]})
-		heartbeat.expect(mock, fault{err: errPlain})
-		e, _ := newElector(t, pool)
-		term := campaign(t, e)
-		<-term.Context().Done()
-		wantError(t, context.Cause(term.Context()), elector.ErrSessionLost, refusals["pgx"], errPlain)
-		wantError(t, term.Resign(t.Context()), elector.ErrNotLeader)
-	})
-}
-
-// A pooler that the check has not found: the next campaign is in transaction scope.
-func TestAPoolerThatIsFoundLaterChangesTheScope(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		pool, mock := newMock(t)
-		expectTerm(mock, 1)
-		query(mock, "Ping").WillReturnRows(row(sessionPID+1, false, false))
-		expectEviction(mock, sessionPID, orders)
-		mock.ExpectBegin()
-		mock.ExpectExec("-- name: RepeatableRead ").WillReturnError(errPlain)
-		mock.ExpectRollback()
-		e, rec := newElector(t, pool, elector.WithScope(elector.Auto))
-		term := campaign(t, e)
-		<-term.Context().Done()
-		wantError(t, context.Cause(term.Context()), elector.ErrSessionLost, elector.ErrSessionPooled)
-		wantError(t, term.Resign(t.Context()), elector.ErrNotLeader)
-		_, _, err := e.TryCampaign(t.Context())
-		wantError(t, err, errPlain)
-		wantFailures(t, rec, hooks.OpHeartbeat, hooks.OpCampaign)
-	})
-}
-
 func TestASlowHeartbeatInTimeCostsNothing(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		const stall = 4999 * time.Millisecond // sent 2 s after the last proof, valid for 7 s
@@ -433,23 +375,6 @@ func TestAQuestionBesideTheSessionThatTheServerCancelsEndsNoTerm(t *testing.T) {
 	})
 }
 
-func TestAVerifyWhoseContextEndsDoesNotEndTheTerm(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		pool, mock := newMock(t)
-		expectTerm(mock, 1)
-		holdsLock.expect(mock, fault{after: time.Second})
-		expectHeartbeat(mock)
-		expectResign(mock)
-		e, rec := newElector(t, pool)
-		term := campaign(t, e)
-		impatient := within(t, time.Millisecond)
-		wantError(t, term.Verify(impatient), context.DeadlineExceeded)
-		time.Sleep(3 * time.Second)
-		resign(t, term)
-		wantFailures(t, rec)
-	})
-}
-
 // After a shutdown a term holds its lock until lead has returned. A Verify under way must not end its
 // session, and a later one sends nothing.
 func TestAVerifyUnderWayAtAShutdownLeavesTheLockToLead(t *testing.T) {
@@ -573,39 +498,6 @@ func TestAFailedUnlockIsToldAfterTheDemotion(t *testing.T) {
 			t.Errorf("events: %+v", events)
 		}
 	})
-}
-
-func TestWithoutGracefulReleaseAShutdownClosesTheSessionAndAResignUnlocks(t *testing.T) {
-	for _, resigns := range []bool{false, true} {
-		bubble(t, "", func(t *testing.T) {
-			pool, mock := newMock(t)
-			expectTerm(mock, 1)
-			if resigns {
-				expectResign(mock)
-			}
-			e, rec := newElector(t, pool, elector.WithGracefulRelease(false))
-			ctx := within(t, time.Second)
-			var term *elector.Term
-			err := e.Run(ctx, func(ctx context.Context, t *elector.Term) error {
-				if term = t; resigns {
-					stop := time.AfterFunc(time.Second/2, func() { _ = t.Resign(context.Background()) })
-					defer stop.Stop()
-				}
-				<-ctx.Done()
-				return nil
-			})
-			wantError(t, err, context.DeadlineExceeded)
-			wantFailures(t, rec)
-			wantInUse(t, pool, 1)
-			if resigns {
-				wantDemoted(t, rec, hooks.Resigned)
-				wantError(t, term.Resign(t.Context()))
-				return
-			}
-			wantDemoted(t, rec, hooks.Shutdown)
-			wantError(t, term.Resign(t.Context()), elector.ErrNotLeader)
-		})
-	}
 }
 
 var (

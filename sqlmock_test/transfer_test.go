@@ -45,6 +45,14 @@ func expectWithdrawal(mock sqlmock.Sqlmock) {
 	query(mock, "UnlockPair").WillReturnRows(row(true))
 }
 
+// expectTransfer expects a transfer to a successor that is the first in the queue at once, and what follows then.
+func expectTransfer(mock sqlmock.Sqlmock, follows func(sqlmock.Sqlmock)) {
+	expectOffer(mock, true)
+	expectPlace(mock, 1)
+	follows(mock)
+	expectWithdrawal(mock)
+}
+
 func expectUnlock(mock sqlmock.Sqlmock, key int64) {
 	query(mock, "Unlock").WithArgs(key).WillReturnRows(row(true))
 }
@@ -85,50 +93,30 @@ func TestTheTermGoesOnUntilItsSuccessorIsReady(t *testing.T) {
 }
 
 func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
-	const overtaken = `"web-2": it was the first in the queue, but no longer`
+	const overtaken, goesOn = `"web-2": it was the first in the queue, but no longer`, "and the term goes on"
 	for name, c := range map[string]struct {
-		expect func(sqlmock.Sqlmock)
+		expect func(sqlmock.Sqlmock) // once the successor is the first in the queue, unless it is said that the term goes on
 		says   string
 		wraps  []error
 		took   time.Duration
 	}{
-		"it has": {expect: func(mock sqlmock.Sqlmock) {
-			expectOffer(mock, true)
-			expectPlace(mock, 1)
-			expectUnlockTo(mock, true)
-			expectWithdrawal(mock)
-		}},
 		"it was lost while the work returned": {func(mock sqlmock.Sqlmock) {
-			expectOffer(mock, true)
-			expectPlace(mock, 1)
 			for range looks(2 * time.Second) { // a heartbeat interval
 				expectUnlockTo(mock, false)
 			}
 			expectUnlock(mock, orders)
-			expectWithdrawal(mock)
 		}, overtaken, []error{elector.ErrNoSuccessor}, 2 * time.Second},
-		"another came before it in that instant": {func(mock sqlmock.Sqlmock) {
-			expectOffer(mock, true)
-			expectPlace(mock, 1)
-			expectOvertaken(mock)
-			expectWithdrawal(mock)
-		}, overtaken, []error{elector.ErrNoSuccessor}, 0},
+		"another came before it in that instant": {expectOvertaken, overtaken, []error{elector.ErrNoSuccessor}, 0},
 		"it comes a moment later": {func(mock sqlmock.Sqlmock) {
-			expectOffer(mock, true)
-			expectPlace(mock, 1)
 			query(mock, "UnlockTo").WillReturnRows(row(true, true, false))
 			query(mock, "Holder").WillReturnRows(rows())
-			query(mock, "Holder").WillReturnRows(row(300, "web-2", "app", "", 0, 0, 0, false, "", "", 0, 0))
-			expectWithdrawal(mock)
+			expectHolder(mock, "web-2")
 		}, "", nil, 2 * time.Millisecond},
 		"nobody comes": {func(mock sqlmock.Sqlmock) {
-			expectOffer(mock, true)
-			expectPlace(mock, 1)
 			query(mock, "UnlockTo").WillReturnRows(row(true, true, false))
 			for range looks(time.Second) {
 				query(mock, "Holder").WillReturnRows(rows())
 			}
-			expectWithdrawal(mock)
 		}, overtaken, []error{elector.ErrNoSuccessor}, time.Second},
 		"it does not come": {func(mock sqlmock.Sqlmock) {
 			expectOffer(mock, true)
@@ -138,44 +126,40 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 				expectPlace(mock, 0)
 			}
 			expectWithdrawal(mock)
-		}, `and the term goes on: "web-2": it did not come within 10s`, []error{elector.ErrNoSuccessor}, 10 * time.Second},
+		}, goesOn + `: "web-2": it did not come within 10s`, []error{elector.ErrNoSuccessor}, 10 * time.Second},
 		"the server refuses the offer": {func(mock sqlmock.Sqlmock) {
 			query(mock, "TryPair").WillReturnError(errFull)
-		}, "and the term goes on", []error{elector.ErrNoSuccessor, elector.ErrLockTableFull}, 0},
+		}, goesOn, []error{elector.ErrNoSuccessor, elector.ErrLockTableFull}, 0},
 		"the server does not say where it is": {func(mock sqlmock.Sqlmock) {
 			expectOffer(mock, true)
 			query(mock, "UnlockTo").WillReturnError(errPlain)
 			expectWithdrawal(mock)
-		}, `and the term goes on: "web-2": elector: look for the successor`, []error{elector.ErrNoSuccessor, errPlain}, 0},
+		}, goesOn + `: "web-2": elector: look for the successor`, []error{elector.ErrNoSuccessor, errPlain}, 0},
 		"the server does not release": {func(mock sqlmock.Sqlmock) {
-			expectOffer(mock, true)
-			expectPlace(mock, 1)
 			query(mock, "UnlockTo").WillReturnError(errPlain)
 			holdsLock.expect(mock, fault{})
 			expectUnlock(mock, orders)
-			expectWithdrawal(mock)
 		}, overtaken, []error{elector.ErrNoSuccessor}, 0},
 		"the server does not release, nor says so": {func(mock sqlmock.Sqlmock) {
-			expectOffer(mock, true)
-			expectPlace(mock, 1)
 			query(mock, "UnlockTo").WillReturnError(errPlain)
 			query(mock, "HoldsLock").WillReturnError(errPlain)
 			expectUnlock(mock, orders)
-			expectWithdrawal(mock)
 		}, overtaken, []error{elector.ErrNoSuccessor}, 0},
 		"the server releases, and has no room to take it back": {func(mock sqlmock.Sqlmock) {
-			expectOffer(mock, true)
-			expectPlace(mock, 1)
 			query(mock, "UnlockTo").WillReturnError(errFull)
 			query(mock, "HoldsLock").WillReturnRows(row(false, sessionPID))
-			query(mock, "Holder").WillReturnRows(row(300, "web-2", "app", "", 0, 0, 0, false, "", "", 0, 0))
-			expectWithdrawal(mock)
+			expectHolder(mock, "web-2")
 		}, "", nil, 0},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			pool, mock := newMock(t)
 			expectTerm(mock, 1)
-			c.expect(mock)
+			stays := strings.HasPrefix(c.says, goesOn)
+			if stays {
+				c.expect(mock)
+			} else {
+				expectTransfer(mock, c.expect)
+			}
 			e, _ := newElector(t, pool)
 			term := campaign(t, e)
 			start := time.Now()
@@ -184,7 +168,7 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			wantTook(t, start, c.took)
-			if strings.HasPrefix(c.says, "and the term goes on") {
+			if stays {
 				expectUnlock(mock, orders)
 				resign(t, term)
 			}
@@ -194,10 +178,7 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)
 		expectAll(mock, []statement{{"PREPARE Unlock", nil}})
-		expectOffer(mock, true)
-		expectPlace(mock, 1)
-		expectUnlockTo(mock, true)
-		expectWithdrawal(mock)
+		expectTransfer(mock, func(mock sqlmock.Sqlmock) { expectUnlockTo(mock, true) })
 		e, _ := newElector(t, pool, elector.WithTakeover(elector.Wait))
 		term := campaign(t, e)
 		time.Sleep(time.Second)
@@ -208,31 +189,12 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 	bubble(t, "the successor of another call came before it", func(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)
-		expectOffer(mock, true)
-		expectPlace(mock, 1)
-		expectOvertaken(mock)
-		expectWithdrawal(mock)
+		expectTransfer(mock, expectOvertaken)
 		e, _ := newElector(t, pool)
 		term := campaign(t, e)
 		wantError(t, term.TransferTo(t.Context(), "web-2"), elector.ErrNoSuccessor)
 		wantError(t, term.TransferTo(t.Context(), "web-4"), elector.ErrNoSuccessor)
 		wantError(t, term.TransferTo(t.Context(), "web-3"))
-	})
-	bubble(t, "the caller gives up", func(t *testing.T) {
-		pool, mock := newMock(t)
-		expectTerm(mock, 1)
-		expectOffer(mock, true)
-		for range looks(time.Second) {
-			expectPlace(mock, 0)
-		}
-		expectWithdrawal(mock)
-		expectUnlock(mock, orders)
-		e, _ := newElector(t, pool)
-		term := campaign(t, e)
-		ctx := within(t, time.Second)
-		wantError(t, term.TransferTo(ctx, "web-2"), elector.ErrNoSuccessor, context.DeadlineExceeded)
-		settle()
-		wantError(t, term.Resign(t.Context()))
 	})
 }
 
@@ -260,7 +222,12 @@ func TestAResignationDuringATransferComesFirst(t *testing.T) {
 // expectOvertaken expects that web-3 is granted the lock in the instant in which it is released.
 func expectOvertaken(mock sqlmock.Sqlmock) {
 	query(mock, "UnlockTo").WillReturnRows(row(true, true, false))
-	query(mock, "Holder").WillReturnRows(row(300, "web-3", "app", "", 0, 0, 0, false, "", "", 0, 0))
+	expectHolder(mock, "web-3")
+}
+
+// expectHolder expects a query who has the lock, within a transfer.
+func expectHolder(mock sqlmock.Sqlmock, id string) {
+	query(mock, "Holder").WillReturnRows(row(300, id, "app", "", 0, 0, 0, false, "", "", 0, 0))
 }
 
 // looks returns how often a leader checks the queue in that time: after 2 ms at first, then after
