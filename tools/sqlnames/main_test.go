@@ -144,7 +144,7 @@ func TestTheStatementsOfGoCodeAreFound(t *testing.T) {
 	}
 	for _, code := range []string{
 		"const q = `SELECT pg_catalog.now()`", "var s = \"select one of these\"", "var s = \"the SELECT that failed\"", "var s = \"with \" + what",
-		"var f = do(\"LISTEN \" + quote(channel))", "var f = do(\"CREATE SCHEMA \" + quote(name))", "import _ \"table\"",
+		"var f = do(\"LISTEN \" + quote(channel))", "const probe = \"NOTIFY\"", "var f = do(\"CREATE SCHEMA \" + quote(name))", "import _ \"table\"",
 		"var f = \"SELECT pg_catalog.concat(\" + quote(name) + \", 'UTF8')\"",
 	} {
 		if _, findings, err := goFile("package p\n" + code + "\n"); err != nil || len(findings) > 0 {
@@ -163,11 +163,12 @@ func TestTheStatementsOfDocumentsAreFound(t *testing.T) {
 	}
 }
 
-func TestAllOfAModuleIsReadAndNothingOfOthers(t *testing.T) {
+func TestAllOfTheModuleAndTheCommandIsReadAndNothingOfOthers(t *testing.T) {
 	root := t.TempDir()
 	for path, text := range map[string]string{
 		"go.mod": "module m\n", "queries/a.sql": "\nSELECT now();\n", "a/a.go": "package a\n\nconst q = `SELECT now()`\n", "a.md": "```sql\nSELECT now();\n```\n",
 		"a/a_test.go": "package a\n\nconst r = `SELECT now()`\n", "other/go.mod": "module o\n", "other/a.go": "package o\n\nconst q = `SELECT now()`\n",
+		"cmd/pgelector/go.mod": "module c\n", "cmd/pgelector/c.go": "package c\n\nconst q = `SELECT now()`\n",
 		".cache/a.sql": "SELECT now();\n", "a/testdata/a.sql": "SELECT now();\n", "a.txt": "SELECT now()\n",
 	} {
 		path = filepath.Join(root, path)
@@ -185,7 +186,7 @@ func TestAllOfAModuleIsReadAndNothingOfOthers(t *testing.T) {
 		places = append(places, place)
 	}
 	slices.Sort(places)
-	if want := []string{"a.md:2", "a/a.go:3", "queries/a.sql:2"}; err != nil || checked != 3 || !slices.Equal(places, want) {
+	if want := []string{"a.md:2", "a/a.go:3", "cmd/pgelector/c.go:3", "queries/a.sql:2"}; err != nil || checked != 4 || !slices.Equal(places, want) {
 		t.Errorf("checked %d, found %v, %v", checked, findings, err)
 	}
 }
