@@ -4,7 +4,6 @@ package e2e_test
 
 import (
 	"context"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -342,54 +341,4 @@ func TestADeputyWaitsThroughASessionPooler(t *testing.T) {
 		second.elected(t)
 		soonAfter(t, "the hand-over", began)
 	})
-}
-
-// A fencedTransaction is an open transaction of a term.
-type fencedTransaction struct {
-	mayEnd, ended chan struct{}
-}
-
-// inTransaction elects a candidate with a fenced transaction that does not end with its term.
-func (s *server) inTransaction(t *testing.T, d drivers, election string) *fencedTransaction {
-	t.Helper()
-	f := &fencedTransaction{mayEnd: make(chan struct{}), ended: make(chan struct{})}
-	key := elector.KeyFromName(election)
-	// InTx would end with its term. This transaction is of a process that has not noticed the end.
-	conn, err := s.admin.Conn(soon(t))
-	check(t, err)
-	txCtx, rollBack := context.WithCancel(context.Background())
-	t.Cleanup(func() {
-		rollBack() // a test that fails may not have finished it, and Close waits for it
-		_ = conn.Close()
-	})
-	c := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithLease(time.Minute), elector.WithHeartbeatInterval(patientWait))
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
-	term, err := c.Campaign(ctx)
-	check(t, err)
-	t.Cleanup(func() { _ = term.Resign(context.Background()) })
-	go func() {
-		defer close(f.ended)
-		tx, err := conn.BeginTx(txCtx, nil)
-		if err == nil {
-			_, err = tx.Exec(fmt.Sprintf("SELECT pg_advisory_xact_lock_shared(%d, %d)", int32(key>>32), int32(key)))
-		}
-		if err != nil {
-			t.Error(err)
-		}
-		f.mayEnd <- struct{}{}
-		select {
-		case <-f.mayEnd:
-		case <-txCtx.Done():
-		}
-		_ = tx.Rollback()
-	}()
-	<-f.mayEnd
-	return f
-}
-
-func (f *fencedTransaction) finish(t *testing.T) {
-	t.Helper()
-	f.mayEnd <- struct{}{}
-	closed(t, "the transaction has ended", f.ended)
 }

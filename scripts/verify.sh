@@ -67,9 +67,9 @@ func main() {
 	log.Fatal(e.Run(context.Background(), func(ctx context.Context, _ *elector.Term) error { <-ctx.Done(); return nil }))
 }
 GO
-  sed 's/w := pgxOf(conn)/w := waiter(nil)/' internal/pin/listen.go >"$dir/deaf.go" # the linker drops pgxOf
-  ! cmp -s internal/pin/listen.go "$dir/deaf.go" || { echo "internal/pin/listen.go does not call pgxOf: change this check" >&2; rm -r "$dir"; return 1; }
-  for deaf in '' ", \"$PWD/internal/pin/listen.go\": \"$dir/deaf.go\""; do
+  sed 's/w := pgxOf(conn)/w := waiter(nil)/' internal/listen/listen.go >"$dir/deaf.go" # the linker drops pgxOf
+  ! cmp -s internal/listen/listen.go "$dir/deaf.go" || { echo "internal/listen/listen.go does not call pgxOf: change this check" >&2; rm -r "$dir"; return 1; }
+  for deaf in '' ", \"$PWD/internal/listen/listen.go\": \"$dir/deaf.go\""; do
     echo "{\"Replace\": {\"$PWD/cmd/minimal/main.go\": \"$dir/main.go\"$deaf}}" >"$dir/overlay.json"
     CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -overlay "$dir/overlay.json" -o "$dir/program" ./cmd/minimal || { rm -r "$dir"; return 1; }
     sizes+=("$(wc -c <"$dir/program")")
