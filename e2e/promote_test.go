@@ -326,7 +326,6 @@ func optionsOf(opts []elector.SessionOption) (all []elector.Option) {
 // Without the epoch the token could fall. A valid one takes effect at the next election.
 func TestAnInvalidEpochBlocksElectionsUntilItIsCorrected(t *testing.T) {
 	t.Parallel()
-	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		name := unique("database")
