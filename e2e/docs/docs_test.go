@@ -50,7 +50,7 @@ func TestThePageOfModesListsEachOption(t *testing.T) {
 
 // Each row names a figure of the table and its constant.
 func TestThePageOfModesHasTheConstants(t *testing.T) {
-	constants := constants(t, "../elector/options.go", "../elector/health.go", "../internal/lease/lease.go", "../internal/session/borrow.go")
+	constants := constants(t, "../elector/options.go", "../elector/health.go", "../internal/lease/lease.go", "../internal/session/noconnection.go")
 	table := section(t, "Options")
 	for _, c := range []struct{ row, says, name, value string }{
 		{"WithLease", "| 10 s |", "defaultLease", "10 * time.Second"},

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/pgerr"
@@ -23,11 +22,6 @@ func (i *Idle) More() bool {
 	i.left--
 	return i.left >= 0
 }
-
-// connectTimeout is the least time that opening a connection gets. Nothing is held
-// meanwhile, and a driver that tries several hosts in turn needs time for each: a frozen
-// one takes all of its connect_timeout.
-const connectTimeout = 30 * time.Second
 
 // borrowed counts the sessions of this process.
 var borrowed atomic.Int64

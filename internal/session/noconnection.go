@@ -9,6 +9,11 @@ import (
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
+// connectTimeout is the least time that opening a connection gets. Nothing is held
+// meanwhile, and a driver that tries several hosts in turn needs time for each: a frozen
+// one takes all of its connect_timeout.
+const connectTimeout = 30 * time.Second
+
 // noConnection says why the pool gave no connection, and what to do about it. full is whether others
 // used all that it may open when it was asked.
 func noConnection(ctx context.Context, late bool, pool *sql.DB, full bool, bound time.Duration, err error) error {
