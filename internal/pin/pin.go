@@ -1,7 +1,6 @@
 // Package pin is one connection of a *sql.DB, pinned. It makes one call at a time and trusts
-// none to return, it listens for the loss of the connection between calls, and it never gives
-// back to the pool what was changed. It knows no lease and no lock, and it alone touches a
-// *sql.Conn.
+// none to return, it lets a part wait on the connection between calls, and it never gives back to
+// the pool what was changed. It knows no lease and no lock, and it alone touches a *sql.Conn.
 package pin
 
 import (
@@ -33,7 +32,7 @@ type Call = func(ctx context.Context, q *db.Queries) error
 // pool, and is only for one on which nothing was changed. Discard closes it: sql.Conn.Close
 // would return it to the pool with its settings and locks.
 //
-// Call, Listen, IsBroken and Discard may be called from any goroutine. The other methods are
+// Call, Listen, Raw, IsBroken and Discard may be called from any goroutine. The other methods are
 // for the one who holds the call slot, within Call, or for the only user of the connection.
 type Conn struct {
 	conn     *sql.Conn

@@ -83,7 +83,7 @@ func Describe(ctx context.Context, s *Session) (db.DescribeServerRow, error) {
 // SetOwner is for the part that lends the session.
 func (s *Session) SetOwner(o Owner) { s.owner = o }
 
-// Pin is the connection, for within a call of the session.
+// Pin is the connection, for within a call of the session. Its Listen and Raw are for outside one.
 func (s *Session) Pin() *pin.Conn { return s.pin }
 
 // A PerSession is what a part keeps of each session, for as long as anybody has the session: what it

@@ -50,11 +50,11 @@ import (
 // Discard, as pin.Conn says.
 //
 // Until Start one goroutine owns the session, and it alone calls the methods, but for those of a
-// context: HeartbeatNow, Lose. From Start on any goroutine may make calls (Do, Ask, with s, Simple,
-// Trial, Aux or AuxThenVerify), Stay, and call Context, TermContext, Valid, EndIfExpired, PID, ServerStart,
-// InTransaction, IsStarted, Owner, Timeout, Hold, Go, EndTerms and Close. Then keep owns the connection:
-// nobody else calls GiveBack, Discard, SetOwner, or what sets the backend. Pin, and what it returns, is
-// for within a call.
+// context: HeartbeatNow, Lose, Broke. From Start on any goroutine may make calls (Do, Ask, with s,
+// Simple, Trial, Aux or AuxThenVerify), Stay, and call Context, TermContext, Valid, EndIfExpired,
+// PID, ServerStart, InTransaction, IsStarted, Owner, Timeout, Hold, Go, EndTerms and Close. Then keep
+// owns the connection: nobody else calls GiveBack, Discard, SetOwner, or what sets the backend. Pin,
+// and what it returns, is for within a call, but for its Listen and Raw.
 type Session struct {
 	Proof   *lease.Proof // that it lives
 	Backend Backend
