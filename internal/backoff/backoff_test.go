@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"runtime"
 	"testing"
 	"testing/quick"
 	"testing/synctest"
@@ -111,6 +112,19 @@ func TestAwaitReturnsAnAnswerInTime(t *testing.T) {
 	got, err := Await(t.Context(), func(context.Context) (int, error) { return 7, refused })
 	if got != 7 || err != refused {
 		t.Errorf("got %d, %v", got, err)
+	}
+}
+
+func TestACallOfTheUsersEndsAlone(t *testing.T) {
+	for name, end := range map[string]func(){"a panic": func() { panic("of the user") }, "Goexit": runtime.Goexit, "a return": func() {}} {
+		called := false
+		Guard(func() {
+			called = true
+			end()
+		})
+		if !called {
+			t.Errorf("%s: it was not called", name)
+		}
 	}
 }
 

@@ -112,11 +112,31 @@ func TestAConnectionWithoutPingIsAskedByAStatement(t *testing.T) {
 	}
 }
 
+func TestAPingWhoseStatementIsRefusedFails(t *testing.T) {
+	refused := errors.New("refused")
+	pool := sql.OpenDB(&bareConn{refuses: refused})
+	defer pool.Close()
+	conn, _, err := pin.Take(t.Context(), pool, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Discard(false, false)
+	if err := conn.Ping(t.Context()); !errors.Is(err, refused) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // A bareConn has nothing but what a driver must have.
-type bareConn struct{ prepared, closed int }
+type bareConn struct {
+	prepared, closed int
+	refuses          error
+}
 
 func (c *bareConn) Begin() (driver.Tx, error) { return nil, errors.ErrUnsupported }
 func (c *bareConn) Prepare(string) (driver.Stmt, error) {
+	if c.refuses != nil {
+		return nil, c.refuses
+	}
 	c.prepared++
 	return bareStmt{of: c}, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/drivertest"
+	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
@@ -86,6 +87,34 @@ func TestAHeartbeatThatTheServerRefusesIsTriedAgainWhileTheValidityLasts(t *test
 			t.Errorf("%d heartbeats of a session that has expired", n)
 		}
 	})
+}
+
+// No heartbeat could be sent beside a call that took long.
+func TestTheAnswerOfAQuietCallCountsIfItTookLong(t *testing.T) {
+	keeping(t, func() error { return nil }, func(t *testing.T, _ *Source, s *Session, heartbeats *atomic.Int32) {
+		time.Sleep(time.Second) // the next heartbeat comes a second later
+		for _, took := range []time.Duration{0, lease.ClockCheckEvery} {
+			before := s.Proof.Left()
+			quiet(t, s, took)
+			if got, want := s.Proof.Left(), before-took; got != want {
+				t.Errorf("after a call of %v: %v left, want %v", took, got, want)
+			}
+		}
+		quiet(t, s, lease.ClockCheckEvery+1)
+		if got, want := s.Proof.Left(), s.Proof.Lease.Validity()-lease.ClockCheckEvery-1; got != want {
+			t.Errorf("after a long call: %v left, want %v", got, want)
+		}
+		if n := heartbeats.Load(); n != 0 {
+			t.Errorf("%d heartbeats", n)
+		}
+	})
+}
+
+func quiet(t *testing.T, s *Session, took time.Duration) {
+	t.Helper()
+	if _, err := Quiet(s).Call(t.Context(), func(context.Context, *db.Queries) error { time.Sleep(took); return nil }, nil); err != nil {
+		t.Error(err)
+	}
 }
 
 // lookEvery is how late at most the end of the validity is seen.
