@@ -119,6 +119,19 @@ func TestFiguresAreFound(t *testing.T) {
 	}
 }
 
+func TestTheMistakesAreRead(t *testing.T) {
+	page := "## Terms lost by mistake\n\n| system | a | b | commit |\n| --- | ---: | ---: | ---: |\n| pgelector default, pgx | none | %s | 1234567 |\n"
+	for cell, want := range map[string]string{"none": "none, under each of 2", "**7**": "none (a); **7** (b)"} {
+		cells := map[string]string{}
+		if err := mistakeCells(strings.ReplaceAll(page, "%s", cell), cells); err != nil || cells[mistakes] != want || cells[mistakesAt] != "1234567" {
+			t.Errorf("got %v, %v, want %q", cells, err, want)
+		}
+	}
+	if err := mistakeCells("", map[string]string{}); err == nil {
+		t.Error("a page without them is no error")
+	}
+}
+
 func TestTheCostsOfFailoversAreRead(t *testing.T) {
 	page := "| `crash` | async | 3 | 70 ms | 1.2 s | 42 ms | 83 ms | 2.5 s | 293 | 0 | 0 |\n" +
 		"- an election whose leader lived had one again soon after its route led to a primary: held. 67 times; median 55 ms, worst 1.1 s.\n"

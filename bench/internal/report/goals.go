@@ -192,7 +192,7 @@ func (p *page) costGoals() {
 func (p *page) goal(what, measured string, known, met bool, why ...string) {
 	result := "met"
 	if !met {
-		result = strings.TrimSuffix("**missed**: "+strings.Join(why, "; "), ": ")
+		result = strings.TrimSuffix("**missed**: "+strings.Join(slices.DeleteFunc(why, func(w string) bool { return w == "" }), "; "), ": ")
 	}
 	if !known {
 		result, measured = "not measured", ""

@@ -26,7 +26,7 @@ func (p *page) mistakes() {
 			heads = append(heads, m.Strain)
 		}
 	}
-	p.table(heads...)
+	p.table(append(heads, "commit")...)
 	for _, s := range p.r.Systems {
 		if rows[s.Name] == nil {
 			continue
@@ -35,7 +35,7 @@ func (p *page) mistakes() {
 		for _, strain := range heads[1:] {
 			cells = append(cells, rows[s.Name][strain])
 		}
-		p.row(cells...)
+		p.row(append(cells, p.r.MeasuredAt(results.Row{Kind: results.OfMistakes, System: s.Name, Case: heads[1]}))...)
 	}
 }
 

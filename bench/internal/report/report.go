@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/pgelector/pgelector/bench/internal/results"
@@ -77,10 +78,10 @@ func (p *page) table(heads ...string) {
 
 func (p *page) head() {
 	p.say("# Leader elections side by side\n")
-	p.say("One run of `%s` on %s, which took %v. The run wrote this page; [results.json](results.json) has every sample.",
-		p.r.Command, p.r.Date.Format("2 January 2006"), p.r.Took)
+	p.say("One run of `%s` at commit %s on %s, which took %v. The run wrote this page; [results.json](results.json) has every sample.",
+		p.r.Command, p.r.Commit, p.r.Date.Format("2 January 2006"), p.r.Took)
 	for _, k := range p.r.Kept {
-		p.say("It did not measure all: the %s of systems without newer ones are of `%s` on %s.", k.What, k.Command, k.Date.Format("2 January 2006"))
+		p.say("Not of this run are %s: these are of `%s` at commit %s on %s.", named(k.Rows), k.Command, k.Commit, k.Date.Format("2 January 2006"))
 	}
 	if p.r.Quick {
 		p.say("**A quick run: few samples, and without the rows that take long.**")
@@ -167,4 +168,24 @@ func ratio(x, raw float64) string {
 		return fmt.Sprintf(" (%.1f×)", r)
 	}
 	return fmt.Sprintf(" (%.0f×)", x/raw)
+}
+
+// named lists what some rows have, and of which systems.
+func named(rows []results.Row) string {
+	var kinds []string
+	systems := map[string][]string{}
+	for _, row := range rows {
+		if !slices.Contains(kinds, row.Kind) {
+			kinds = append(kinds, row.Kind)
+		}
+		if row.System != "" && !slices.Contains(systems[row.Kind], row.System) {
+			systems[row.Kind] = append(systems[row.Kind], row.System)
+		}
+	}
+	for i, kind := range kinds {
+		if systems[kind] != nil {
+			kinds[i] += " of *" + strings.Join(systems[kind], "*, *") + "*"
+		}
+	}
+	return "the " + strings.Join(kinds, "; the ")
 }

@@ -9,6 +9,8 @@ func Command(args []string) string {
 	for i := 0; i < len(args); i++ {
 		name, _, joined := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
 		switch {
+		case name != "out" && strings.Contains(args[i], " "):
+			kept = append(kept, "'"+args[i]+"'")
 		case name != "out":
 			kept = append(kept, args[i])
 		case !joined:

@@ -8,6 +8,7 @@ func TestTheCommandHasOnlyFlagsThatChangeTheFigures(t *testing.T) {
 		"make bench":                    {{}, {"-keep"}, {"-out", "/tmp/results"}, {"--out=/tmp/results"}},
 		"make bench-quick":              {{"-quick"}, {"-out=/tmp/results", "-quick"}},
 		"go run . -only river -parts x": {{"-only", "river", "-out", "/tmp/results", "-parts", "x"}},
+		"go run . -only 'raw lock, pq'": {{"-only", "raw lock, pq"}},
 	} {
 		for _, args := range all {
 			if got := Command(args); got != want {

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strings"
 )
 
 // Load reads a file that Save has written.
@@ -63,23 +62,30 @@ func (r *Results) Keep(before *Results, systems []string) {
 	known := func(system string) bool {
 		return slices.ContainsFunc(r.Systems, func(s System) bool { return s.Name == system })
 	}
-	var what []string
-	keep := func(of string, n int) {
-		if n > 0 {
-			what = append(what, of)
+	kept := slices.Concat(
+		add(&r.Failovers, before.Failovers, known, func(f Failover) Row { return Row{"failovers", f.System, f.Fault} }),
+		add(&r.Rest, before.Rest, known, func(c Rest) Row { return Row{"costs at rest", c.System, ""} }),
+		add(&r.Growth, before.Growth, known, func(g Growth) Row { return Row{"growth", g.System, ""} }),
+		add(&r.Shards, before.Shards, known, func(Shards) Row { return Row{"shards", "", ""} }),
+		add(&r.InProcess, before.InProcess, known, func(InProcess) Row { return Row{"calls", "", ""} }),
+		add(&r.Mistakes, before.Mistakes, known, func(m Mistakes) Row { return Row{OfMistakes, m.System, m.Strain} }))
+	for _, k := range append(before.Kept, Kept{before.Command, before.Commit, before.Date, kept}) {
+		still := func(row Row) bool { return slices.Contains(kept, row) }
+		if k.Rows = chosen(k.Rows, still); len(k.Rows) > 0 {
+			r.Kept = append(r.Kept, k)
+		}
+		kept = chosen(kept, func(row Row) bool { return !slices.Contains(k.Rows, row) })
+	}
+}
+
+// chosen returns the rows that are wanted.
+func chosen(rows []Row, wanted func(Row) bool) (c []Row) {
+	for _, row := range rows {
+		if wanted(row) {
+			c = append(c, row)
 		}
 	}
-	keep("failovers", add(&r.Failovers, before.Failovers, func(f Failover) [2]string { return [2]string{f.System, f.Fault} },
-		func(f Failover) bool { return known(f.System) }))
-	keep("costs at rest", add(&r.Rest, before.Rest, func(c Rest) string { return c.System }, func(c Rest) bool { return known(c.System) }))
-	keep("growth", add(&r.Growth, before.Growth, func(g Growth) string { return g.System }, func(g Growth) bool { return known(g.System) }))
-	keep("shards", add(&r.Shards, before.Shards, func(Shards) string { return "" }, func(Shards) bool { return true }))
-	keep("calls", add(&r.InProcess, before.InProcess, func(InProcess) string { return "" }, func(InProcess) bool { return true }))
-	keep("mistakes", add(&r.Mistakes, before.Mistakes, func(m Mistakes) [2]string { return [2]string{m.System, m.Strain} },
-		func(m Mistakes) bool { return known(m.System) }))
-	if what != nil {
-		r.Kept = append(before.Kept, Kept{strings.Join(what, ", "), before.Command, before.Date})
-	}
+	return c
 }
 
 // described returns the first description of each system that is named and has one.
@@ -92,17 +98,21 @@ func described(systems []string, all []System) (d []System) {
 	return d
 }
 
-// add adds those of an earlier run whose key no new one has, and returns how many these are.
-func add[T any, K comparable](all *[]T, before []T, key func(T) K, known func(T) bool) (n int) {
-	measured := map[K]bool{}
+// add adds those of an earlier run whose row no new one has, and returns their rows.
+func add[T any](all *[]T, before []T, known func(system string) bool, of func(T) Row) (kept []Row) {
+	measured := map[Row]bool{}
 	for _, one := range *all {
-		measured[key(one)] = true
+		measured[of(one)] = true
 	}
 	for _, one := range before {
-		if known(one) && !measured[key(one)] {
-			*all = append(*all, one)
-			n++
+		row := of(one)
+		if measured[row] || row.System != "" && !known(row.System) {
+			continue
+		}
+		*all = append(*all, one)
+		if !slices.Contains(kept, row) {
+			kept = append(kept, row)
 		}
 	}
-	return n
+	return kept
 }

@@ -35,13 +35,13 @@ func TestAFileHasOneLineForEachSample(t *testing.T) {
 
 func TestARunKeepsWhatItHasNotMeasured(t *testing.T) {
 	today := []string{"one", "two", "new"}
-	before := &Results{Command: "make bench", Systems: []System{{Name: "gone"}, {Name: "two"}, {Name: "one", Settings: "old"}},
+	before := &Results{Command: "make bench", Commit: "1", Systems: []System{{Name: "gone"}, {Name: "two"}, {Name: "one", Settings: "old"}},
 		Failovers: []Failover{sample("one", "kill", 1), sample("one", "freeze", 2), sample("gone", "kill", 3)},
 		Rest:      []Rest{{System: "one"}, {System: "two"}}, Shards: []Shards{{Shards: 7}},
 		Growth:   []Growth{{System: "one", Elections: 1}, {System: "two", Elections: 1}, {System: "two", Elections: 100}},
 		Mistakes: []Mistakes{{System: "two", Strain: "quota"}, {System: "gone", Strain: "quota"}}}
 	// It measured one system alone.
-	r := &Results{Systems: []System{{Name: "one"}}, Failovers: []Failover{sample("one", "kill", 4)}, Rest: []Rest{{System: "one", RSS: 8}},
+	r := &Results{Command: "go run . -only one", Commit: "2", Systems: []System{{Name: "one"}}, Failovers: []Failover{sample("one", "kill", 4)}, Rest: []Rest{{System: "one", RSS: 8}},
 		Growth: []Growth{{System: "one", Elections: 5}}}
 	r.Keep(before, today)
 	if len(r.Systems) != 2 || r.Systems[0].Name != "one" || r.Systems[0].Settings != "" || r.Systems[1].Name != "two" {
@@ -56,9 +56,18 @@ func TestARunKeepsWhatItHasNotMeasured(t *testing.T) {
 	if len(r.Growth) != 3 || r.Growth[0].Elections != 5 || r.Growth[1].System != "two" || len(r.Mistakes) != 1 {
 		t.Errorf("growth: %+v, mistakes: %+v", r.Growth, r.Mistakes)
 	}
-	want := []Kept{{"failovers, costs at rest, growth, shards, mistakes", "make bench", time.Time{}}}
+	want := []Kept{{Command: "make bench", Commit: "1", Rows: []Row{{"failovers", "one", "freeze"}, {"costs at rest", "two", ""},
+		{"growth", "two", ""}, {"shards", "", ""}, {"mistakes", "two", "quota"}}}}
 	if !reflect.DeepEqual(r.Kept, want) {
 		t.Errorf("kept: %+v", r.Kept)
+	}
+	// The next run measures some of what this one has kept, and keeps what this one has measured.
+	next := &Results{Failovers: []Failover{sample("one", "freeze", 5)}, Rest: []Rest{{System: "two"}}, Shards: []Shards{{Shards: 8}}}
+	next.Keep(r, today)
+	want = []Kept{{Command: "make bench", Commit: "1", Rows: []Row{{"growth", "two", ""}, {"mistakes", "two", "quota"}}},
+		{Command: "go run . -only one", Commit: "2", Rows: []Row{{"failovers", "one", "kill"}, {"costs at rest", "one", ""}, {"growth", "one", ""}}}}
+	if !reflect.DeepEqual(next.Kept, want) {
+		t.Errorf("kept of two runs: %+v", next.Kept)
 	}
 	all := &Results{Systems: r.Systems}
 	all.Keep(&Results{}, today)

@@ -16,6 +16,7 @@ const SecondKill = 500 * time.Millisecond
 // Results holds one run.
 type Results struct {
 	Command   string
+	Commit    string
 	Date      time.Time
 	Took      time.Duration
 	Quick     bool
@@ -30,10 +31,27 @@ type Results struct {
 	Mistakes  []Mistakes
 }
 
-// Kept says what is of an earlier run.
+// Kept says which rows are of an earlier run.
 type Kept struct {
-	What, Command string
-	Date          time.Time
+	Command, Commit string
+	Date            time.Time
+	Rows            []Row
+}
+
+// Row names samples that one run measures together.
+type Row struct{ Kind, System, Case string }
+
+// OfMistakes is the kind of the rows of Mistakes.
+const OfMistakes = "mistakes"
+
+// MeasuredAt is the commit of the run that has measured a row.
+func (r *Results) MeasuredAt(row Row) string {
+	for _, k := range r.Kept {
+		if slices.Contains(k.Rows, row) {
+			return k.Commit
+		}
+	}
+	return r.Commit
 }
 
 // Fact is one line about the machine.
