@@ -66,6 +66,7 @@ func Run(c Config) error {
 	if c.Group != "" {
 		return runShards(c)
 	}
+	signals := supervise.Catch() // before anything begins that must be ended well
 	pool, err := c.Target.Open(connect.Election)
 	if err != nil {
 		return exit.Classify(err)
@@ -102,7 +103,7 @@ func Run(c Config) error {
 		return fmt.Errorf("adopt orphans: %w", err)
 	}
 	r.renew()
-	go r.dispatch(supervise.Catch())
+	go r.dispatch(signals)
 	stop, err := r.serveHTTP()
 	if err != nil {
 		return err
