@@ -81,9 +81,9 @@ func evidence(records map[string]record) (string, error) {
 		if r.Failed != "" { // one word: the page has a limit
 			commit += "<br>**failed:**&nbsp;" + r.Failed
 		}
-		fmt.Fprintf(&b, "| %s | %s | `%s` | %s |\n", what, says, s.repeats(r), commit)
+		fmt.Fprintf(&b, "| %s | %s | `%s` | %s |\n", what, says, strings.ReplaceAll(s.repeats(r), "|", `\|`), commit)
 	}
-	fmt.Fprintf(&b, "| **[Terms lost by mistake](../bench/RESULTS.md#terms-lost-by-mistake)**, of leaders under strain "+
+	fmt.Fprintf(&b, "| **[Terms lost by mistake](../bench/RESULTS.md#terms-lost-by-mistake)** "+
 		"| %s | `go -C bench run . -keep -parts mistakes` | %s |\n", records["bench"].Figures[mistakes], records["bench"].Figures[mistakesAt])
 	minutes := 0
 	for _, s := range steps {
@@ -107,7 +107,7 @@ func mistakeCells(page string, cells map[string]string) error {
 	cells[mistakesAt] = strings.TrimSpace(row[last])
 	said := row[:last]
 	if same := slices.Compact(slices.Clone(said)); len(same) == 1 {
-		cells[mistakes] = fmt.Sprintf("%s, under each of %d", same[0], last)
+		cells[mistakes] = fmt.Sprintf("%s, under each of %d strains", same[0], last)
 		return nil
 	}
 	for i, strain := range heads[:last] {

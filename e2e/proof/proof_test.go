@@ -121,7 +121,7 @@ func TestFiguresAreFound(t *testing.T) {
 
 func TestTheMistakesAreRead(t *testing.T) {
 	page := "## Terms lost by mistake\n\n| system | a | b | commit |\n| --- | ---: | ---: | ---: |\n| pgelector default, pgx | none | %s | 1234567 |\n"
-	for cell, want := range map[string]string{"none": "none, under each of 2", "**7**": "none (a); **7** (b)"} {
+	for cell, want := range map[string]string{"none": "none, under each of 2 strains", "**7**": "none (a); **7** (b)"} {
 		cells := map[string]string{}
 		if err := mistakeCells(strings.ReplaceAll(page, "%s", cell), cells); err != nil || cells[mistakes] != want || cells[mistakesAt] != "1234567" {
 			t.Errorf("got %v, %v, want %q", cells, err, want)

@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -39,11 +40,8 @@ func Run(ctx context.Context, plan Plan, out io.Writer) (*results.Results, error
 	r := &run{plan: plan, progress: newProgress(out), idle: map[string]float64{}}
 	r.plan.missing = map[string]bool{}
 	r.all = &results.Results{Command: results.Command(os.Args[1:]), Date: time.Now().UTC(), Quick: plan.Quick}
-	commit, err := exec.CommandContext(ctx, "git", "rev-parse", "--short=7", "HEAD").Output()
-	if err != nil {
-		return nil, fmt.Errorf("the commit that is measured: git rev-parse: %w", err)
-	}
-	r.all.Commit = strings.TrimSpace(string(commit))
+	commit, _ := exec.CommandContext(ctx, "git", "rev-parse", "--short=7", "HEAD").Output()
+	r.all.Commit = cmp.Or(strings.TrimSpace(string(commit)), "unknown") // as of an archive
 	parts := r.parts()
 	for _, p := range parts {
 		r.progress.total += p.seconds

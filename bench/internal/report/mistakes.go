@@ -16,12 +16,12 @@ func (p *page) mistakes() {
 	p.say("Neither server nor network has a fault, and nobody asks a leader to resign; only its process, or the servers' disk, is under")
 	p.say("strain. %d leaders, each in a process of its own, without followers. Where no term was lost, the rate is below 3 in the hours", p.r.Mistakes[0].Leaders)
 	p.say("that were measured, with a confidence of 95 %%.")
-	heads, rows := []string{"system"}, map[string]map[string]string{}
+	heads, rows, commits := []string{"system"}, map[string]map[string]string{}, map[string]string{}
 	for _, m := range p.r.Mistakes {
 		if rows[m.System] == nil {
 			rows[m.System] = map[string]string{}
 		}
-		rows[m.System][m.Strain] = rate(m)
+		rows[m.System][m.Strain], commits[m.System] = rate(m), p.r.MeasuredAt(m.Row())
 		if !slices.Contains(heads, m.Strain) {
 			heads = append(heads, m.Strain)
 		}
@@ -35,7 +35,7 @@ func (p *page) mistakes() {
 		for _, strain := range heads[1:] {
 			cells = append(cells, rows[s.Name][strain])
 		}
-		p.row(append(cells, p.r.MeasuredAt(results.Row{Kind: results.OfMistakes, System: s.Name, Case: heads[1]}))...)
+		p.row(append(cells, commits[s.Name])...)
 	}
 }
 

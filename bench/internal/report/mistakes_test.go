@@ -13,7 +13,7 @@ func TestARateWithoutMistakesIsABoundAndOneWithMistakesIsNot(t *testing.T) {
 		{System: "two", Strain: "busy", Leaders: 20, Hours: 5, Lost: 7},
 		{System: "two", Strain: "disk", Leaders: 20, Hours: 5, Error: "no disk"},
 	}}
-	r.Commit, r.Kept = "2", []results.Kept{{Commit: "1", Rows: []results.Row{{Kind: results.OfMistakes, System: "one", Case: "busy"}}}}
+	r.Commit, r.Kept = "2", []results.Kept{{Commit: "1", Rows: []results.Row{r.Mistakes[0].Row()}}}
 	p := &page{r: r}
 	p.head()
 	p.mistakes()

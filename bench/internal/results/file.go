@@ -68,7 +68,7 @@ func (r *Results) Keep(before *Results, systems []string) {
 		add(&r.Growth, before.Growth, known, func(g Growth) Row { return Row{"growth", g.System, ""} }),
 		add(&r.Shards, before.Shards, known, func(Shards) Row { return Row{"shards", "", ""} }),
 		add(&r.InProcess, before.InProcess, known, func(InProcess) Row { return Row{"calls", "", ""} }),
-		add(&r.Mistakes, before.Mistakes, known, func(m Mistakes) Row { return Row{OfMistakes, m.System, m.Strain} }))
+		add(&r.Mistakes, before.Mistakes, known, Mistakes.Row))
 	for _, k := range append(before.Kept, Kept{before.Command, before.Commit, before.Date, kept}) {
 		still := func(row Row) bool { return slices.Contains(kept, row) }
 		if k.Rows = chosen(k.Rows, still); len(k.Rows) > 0 {

@@ -41,9 +41,6 @@ type Kept struct {
 // Row names samples that one run measures together.
 type Row struct{ Kind, System, Case string }
 
-// OfMistakes is the kind of the rows of Mistakes.
-const OfMistakes = "mistakes"
-
 // MeasuredAt is the commit of the run that has measured a row.
 func (r *Results) MeasuredAt(row Row) string {
 	for _, k := range r.Kept {
@@ -129,6 +126,9 @@ type Mistakes struct {
 	Lost           int
 	Error          string
 }
+
+// Row names the count.
+func (m Mistakes) Row() Row { return Row{"mistakes", m.System, m.Strain} }
 
 // Total returns a cost of all processes together.
 func (g Growth) Total(cost func(Rest) float64) float64 {
