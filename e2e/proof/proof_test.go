@@ -119,6 +119,24 @@ func TestFiguresAreFound(t *testing.T) {
 	}
 }
 
+// A bar in a command would begin another cell.
+func TestEachRowOfTheEvidenceHasFourCells(t *testing.T) {
+	t.Chdir("../..")
+	records, err := readRecords()
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := evidence(records)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(table) {
+		if bars := strings.Count(line, "|") - strings.Count(line, `\|`); bars != 0 && bars != 5 {
+			t.Errorf("%d bars: %s", bars, line)
+		}
+	}
+}
+
 func TestTheMistakesAreRead(t *testing.T) {
 	page := "## Terms lost by mistake\n\n| system | a | b | commit |\n| --- | ---: | ---: | ---: |\n| pgelector default, pgx | none | %s | 1234567 |\n"
 	for cell, want := range map[string]string{"none": "none, under each of 2 strains", "**7**": "none (a); **7** (b)"} {
