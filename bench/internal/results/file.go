@@ -57,7 +57,9 @@ func separator(i int, first string) string {
 }
 
 // Keep adds what an earlier run has measured and r has not, of the systems that are named, in their order.
+// A run that has only counted mistakes is added to the earlier run, which r is then.
 func (r *Results) Keep(before *Results, systems []string) {
+	counted := r.onlyCounted()
 	r.Systems = described(systems, append(slices.Clone(r.Systems), before.Systems...))
 	known := func(system string) bool {
 		return slices.ContainsFunc(r.Systems, func(s System) bool { return s.Name == system })
@@ -76,6 +78,21 @@ func (r *Results) Keep(before *Results, systems []string) {
 		}
 		kept = chosen(kept, func(row Row) bool { return !slices.Contains(k.Rows, row) })
 	}
+	if last := len(r.Kept) - 1; counted != nil && last >= 0 && r.Kept[last].Date.Equal(before.Date) {
+		r.Kept[last] = Kept{r.Command, r.Commit, r.Date, counted}
+		r.Command, r.Commit, r.Date, r.Took, r.Quick, r.Facts = before.Command, before.Commit, before.Date, before.Took, before.Quick, before.Facts
+	}
+}
+
+// onlyCounted returns the rows of a run that has measured nothing but mistakes; nil for another.
+func (r *Results) onlyCounted() (rows []Row) {
+	if len(r.Failovers)+len(r.Rest)+len(r.Growth)+len(r.Shards)+len(r.InProcess) > 0 {
+		return nil
+	}
+	for _, m := range r.Mistakes {
+		rows = append(rows, m.Row())
+	}
+	return rows
 }
 
 // chosen returns the rows that are wanted.

@@ -69,6 +69,13 @@ func TestARunKeepsWhatItHasNotMeasured(t *testing.T) {
 	if !reflect.DeepEqual(next.Kept, want) {
 		t.Errorf("kept of two runs: %+v", next.Kept)
 	}
+	// A whole run counts no mistakes, so the page stays that of the run before.
+	counts := &Results{Command: "go run . -parts mistakes", Commit: "3", Date: time.Unix(3, 0), Mistakes: []Mistakes{{System: "one", Strain: "quota"}}}
+	counts.Keep(r, today)
+	want = []Kept{{Command: "make bench", Commit: "1", Rows: r.Kept[0].Rows}, {Command: "go run . -parts mistakes", Commit: "3", Date: time.Unix(3, 0), Rows: []Row{{"mistakes", "one", "quota"}}}}
+	if counts.Command != r.Command || counts.Commit != "2" || !reflect.DeepEqual(counts.Kept, want) || len(counts.Mistakes) != 2 {
+		t.Errorf("%s at %s, mistakes %+v, kept %+v", counts.Command, counts.Commit, counts.Mistakes, counts.Kept)
+	}
 	all := &Results{Systems: r.Systems}
 	all.Keep(&Results{}, today)
 	if all.Kept != nil {
