@@ -77,7 +77,7 @@ func (t *Term) within(ctx context.Context) context.Context {
 
 // Context is done when the term ends; context.Cause then says why, wrapping
 // ErrResigned, ErrSessionLost, ErrLeaseExpired, ErrNotSynchronous, ErrUnhealthy,
-// ErrLeadFailed, ErrStopped or the cause of the context that was given to Run, TryRun or Start. It carries the
+// ErrLeadFailed, ErrPoolClosed, ErrStopped or the cause of the context that was given to Run, TryRun or Start. It carries the
 // values of the context that the campaign was given. Everything that must not
 // outlive the term belongs under it.
 func (t *Term) Context() context.Context { return t.ctx }
@@ -91,8 +91,8 @@ func (t *Term) Token() int64 { return t.lock.Token() }
 // ElectedAt is when the term began, on this process's clock.
 func (t *Term) ElectedAt() time.Time { return t.electedAt }
 
-// RenewedAt is when the last proof that the session lived was sent: the last
-// heartbeat that was answered, or another statement on the session.
+// RenewedAt is when the last proof that the session lived was sent: the last heartbeat or other statement
+// on it that was answered, or, with WithSynchronousStandby, the last acknowledged commit if that is older.
 func (t *Term) RenewedAt() time.Time { return t.lock.Session.Proof.RenewedAt() }
 
 // Deadline is when the term ends unless a heartbeat prolongs it.
@@ -103,13 +103,13 @@ func (t *Term) Deadline() time.Time { return t.lock.Session.Proof.Deadline() }
 // and has just been resumed. A true answer can be old by the time it is used;
 // for writes that must not be late there are the token and Verify.
 func (t *Term) Valid() bool {
-	return t.ctx.Err() == nil && t.closing.Err() == nil && t.healthy.Err() == nil && t.lock.Session.Valid()
+	return t.ctx.Err() == nil && t.closing.Err() == nil && t.healthy.Err() == nil && t.lock.Session.Valid() && t.lock.Session.TermContext().Err() == nil
 }
 
 // Verify asks the server whether the session still holds the lock, in one round trip. It
 // returns nil if so; the lease is then renewed. If not, the term ends, and the error wraps
-// ErrNotLeader and its cause. If ctx ends first, the error wraps its cause, and the term
-// goes on, as it does if the server cancels the question (SQLSTATE 57014).
+// ErrNotLeader and its cause. If ctx ends first, the error wraps its cause, and the term goes on
+// unless the answer comes later and is no. If the server cancels the question (SQLSTATE 57014), it goes on.
 func (t *Term) Verify(ctx context.Context) error {
 	var err error
 	if t.endIfOver() == nil {
@@ -128,7 +128,8 @@ func (t *Term) endIfOver() error {
 		if t.ctx.Err() != nil {
 			return fmt.Errorf("%w: the term has ended: %w", ErrNotLeader, context.Cause(t.ctx))
 		}
-		if lost := t.lock.Session.EndIfExpired(); lost != nil {
+		_ = t.lock.Session.EndIfExpired()
+		if lost := context.Cause(t.lock.Session.TermContext()); lost != nil {
 			t.end(reasonOf(lost), lost)
 		} else if t.closing.Err() != nil {
 			t.end(hooks.Shutdown, context.Cause(t.closing))
@@ -161,7 +162,7 @@ func (t *Term) endFor(to offer, reason hooks.Reason, cause error) bool {
 }
 
 // stepDown gives the term up when it ends. The order is the promise: the work returns, then
-// OnDemoted, then the lock is released.
+// OnDemoted, then the lock is released. Only a session that is lost has released it before.
 func (t *Term) stepDown() {
 	t.notify(t.ctx, 0, eventLed)
 	<-t.ctx.Done()

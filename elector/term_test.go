@@ -116,6 +116,23 @@ func TestATermHasEndedOnceAnotherEndIsRefused(t *testing.T) {
 	}
 }
 
+// So does what hears that no term may go on.
+func TestATermIsOverAtOnceIfNoneMayGoOn(t *testing.T) {
+	for range 20 {
+		onStage(t, func(t *testing.T, s *stage) {
+			term := s.lead(t)
+			term.lock.Session.EndTerms(ErrNotSynchronous)
+			if term.Valid() {
+				t.Error("the term goes on")
+			}
+			if err := term.Verify(t.Context()); !errors.Is(err, ErrNotLeader) || !errors.Is(err, ErrNotSynchronous) {
+				t.Error(err)
+			}
+			demote(term)
+		})
+	}
+}
+
 func TestATermListensForRequestsUntilItEnds(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		term := s.lead(t)

@@ -73,8 +73,8 @@ func (p *Proof) Left() time.Duration { return p.Lease.Validity() - p.age() }
 // Overdue is for how long the validity has been over; 0 if it is not.
 func (p *Proof) Overdue() time.Duration { return max(0, -p.Left()) }
 
-// DrainLeft is for how long work may go on once the session has ended: past it, the server may give
-// the lock to another.
+// DrainLeft is for how long work may go on once the session has ended. Past it, a server that does not
+// hear this process may give the lock to another. One that has ended the session itself may have done so.
 func (p *Proof) DrainLeft() time.Duration {
 	return max(0, min(p.Lease.Drain, p.Lease.Safety()-p.age()))
 }

@@ -22,8 +22,8 @@ var (
 var ErrTwoServers = errors.New("elector: the pool leads to two servers, and only one of them has the lock: " +
 	"is an address moving in a failover, or does it lead to several primaries?")
 
-// errSharedBackend is returned when two candidates share one backend, so that the server
-// granted the lock twice.
+// errSharedBackend is returned when the server has granted the lock to a transaction on a backend that
+// had it already, for a session.
 var errSharedBackend = fmt.Errorf("%w: a candidate in session scope is on the same backend: "+
 	"use transaction scope for every candidate behind the pooler", pgerr.ErrSessionPooled)
 

@@ -31,8 +31,8 @@ type Dedicated struct {
 // or on one of its own if that is nil. kept is called once the offer is known to stand.
 type Succeed func(ctx context.Context, d *Dedicated, kept func() *session.Session) (Attempt, error)
 
-// OnChecked is the source's Retry. It first ends what may have blocked the last attempt at the barrier. If
-// it cannot, it reports that, and the attempt waits again; what nothing can end is an error.
+// OnChecked is the source's Retry. It first ends what may have blocked the last attempt at the barrier. An
+// error of that is reported, and try is called; what nothing can end is an error of OnChecked.
 func (d *Dedicated) OnChecked(ctx context.Context, try func() (Attempt, error)) (a Attempt, err error) {
 	err = d.Source.Retry(ctx, func() error {
 		if d.blocked {

@@ -262,6 +262,38 @@ func TestVerifyEndsTheSessionOnlyOfALockThatIsGone(t *testing.T) {
 	}
 }
 
+// The answer has renewed the validity.
+func TestALateAnswerThatTheLockIsGoneEndsTheSession(t *testing.T) {
+	for name, c := range map[string]struct {
+		held, released, lost bool
+	}{"held": {held: true}, "gone": {lost: true}, "released": {released: true}} {
+		t.Run(name, func(t *testing.T) {
+			leading(t, func(t *testing.T, a *attempter, l *Lock) {
+				answer := a.driver.Query
+				a.driver.Query = func(ctx context.Context, statement string, args []any) (drivertest.Rows, error) {
+					if drivertest.NameOf(statement) == "HoldsLock" {
+						time.Sleep(2 * time.Second)
+					}
+					return answer(ctx, statement, args)
+				}
+				a.answers["HoldsLock"] = drivertest.Rows{{c.held, int64(pid)}}
+				if c.released {
+					l.Releasing()
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if err := l.Verify(ctx); !errors.Is(err, context.DeadlineExceeded) || l.Lost() {
+					t.Errorf("lost %t: %v", l.Lost(), err)
+				}
+				time.Sleep(2 * time.Second)
+				if l.Lost() != c.lost {
+					t.Errorf("lost: %t", l.Lost())
+				}
+			})
+		})
+	}
+}
+
 func TestAReleaseReturnsNilOnlyIfTheSessionHeldTheLock(t *testing.T) {
 	for name, c := range map[string]struct {
 		unlock, holds drivertest.Rows
@@ -353,8 +385,9 @@ type scripted struct {
 	err  error
 }
 
-func (o scripted) Transaction(string) (string, error)         { return o.name, o.err }
-func (o scripted) Holds(context.Context, int64) (bool, error) { return o.err == nil, o.err }
+func (o scripted) Transaction(string) (string, error) { return o.name, o.err }
+
+func (o scripted) Holds(context.Context, int64, func(bool)) (bool, error) { return o.err == nil, o.err }
 
 func TestTheOwnerOfTheLocksSaysByWhichTransactionTheyAreHeld(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -380,8 +413,8 @@ func TestTheOwnerOfTheLocksSaysByWhichTransactionTheyAreHeld(t *testing.T) {
 				if err != nil || got.Lock.Transaction() != c.owner.name {
 					t.Fatalf("got %+v, %v", got, err)
 				}
-				if held, err := got.Lock.Holds(t.Context()); !held || err != nil {
-					t.Errorf("held %t: %v", held, err)
+				if err := got.Lock.Verify(t.Context()); err != nil {
+					t.Error(err)
 				}
 				got.Lock.WorkReturned()
 				got.Lock.Discard()

@@ -1,10 +1,9 @@
-// Package lock is one election's lock: how a candidate acquires it, and what a leader
-// does with it.
+// Package lock is one election's lock: how a candidate acquires it, and what a leader does with it.
 //
 // An [Acquirer] makes attempts, on a session of its own ([Dedicated]) or on one that is for other
-// elections, too. It acquires a [Lock], a value that knows its key, its session and its token. A Lock is verified in pg_locks, and past the barrier: no fenced
-// transaction of an earlier term is in flight. What becomes of the session after the
-// release is the Lock's own business.
+// elections, too. It acquires a [Lock], a value that knows its key, its session and its token. A Lock is
+// verified in pg_locks, and past the barrier: no fenced transaction of an earlier term is in flight. What
+// becomes of the session after the release is the Lock's own business.
 //
 // The package knows no policy: not when to campaign, nor what a leader's work is.
 package lock
@@ -69,38 +68,35 @@ func (l *Lock) Lost() bool {
 }
 
 // Verify asks the server whether the session still holds the lock. It returns nil if so. If
-// ctx ends first it returns the cause, and nothing is known; nor is it if the server cancels the
-// question (57014): its statement_timeout, or somebody. If the lock was released
-// meanwhile, it returns pgerr.ErrNotLeader. Otherwise the session is lost, and the error
-// wraps pgerr.ErrSessionLost.
+// ctx ends first it returns the cause; a later answer may end the session still. If the server cancels
+// the question (57014), by its statement_timeout or because somebody asks it to, nothing is known. If the
+// lock was released meanwhile, it returns pgerr.ErrNotLeader. Otherwise the session is lost, and the
+// error wraps pgerr.ErrSessionLost.
 func (l *Lock) Verify(ctx context.Context) error {
-	held, err := l.Holds(ctx)
+	held, err := ownerOf(l.Session).Holds(ctx, l.key, func(held bool) { _ = l.judge(held, nil) })
+	if err != nil && ctx.Err() != nil || pgerr.State(err) == "57014" && l.Session.Context().Err() == nil {
+		return err
+	}
+	return l.judge(held, err)
+}
+
+// judge ends the session unless it holds the lock, or the lock was released.
+func (l *Lock) judge(held bool, err error) error {
 	switch {
 	case err == nil && held:
 		return nil
 	case err == nil && l.released.Load(): // before the question reached the server
 		return pgerr.ErrNotLeader
-	case err != nil && ctx.Err() != nil, pgerr.State(err) == "57014" && l.Session.Context().Err() == nil:
-		return err
-	case err == nil:
-		err = fmt.Errorf("backend %d does not hold the lock", l.Session.PID())
 	}
-	return l.Session.Lose(err)
+	return l.Session.Lose(cmp.Or(err, fmt.Errorf("backend %d does not hold the lock", l.Session.PID())))
 }
 
 // Releasing says that a release of the lock is under way: a Verify that finds it gone is no loss.
 func (l *Lock) Releasing() { l.released.Store(true) }
 
 // Holds asks whether the session holds the lock.
-func (l *Lock) Holds(ctx context.Context) (bool, error) { return ownerOf(l.Session).Holds(ctx, l.key) }
-
-// Holds asks whether a session in session scope holds the lock. It is an error if another backend answers.
-func Holds(ctx context.Context, s *session.Session, key int64) (bool, error) {
-	row, err := session.Ask(ctx, s, (*db.Queries).HoldsLock, db.HoldsLockParams{Pid: s.PID(), Key: key})
-	if err == nil {
-		err = s.CheckPID(row.Pid)
-	}
-	return row.Held, err
+func (l *Lock) Holds(ctx context.Context) (bool, error) {
+	return ownerOf(l.Session).Holds(ctx, l.key, func(bool) {})
 }
 
 // IsShared reports whether the session is for other locks too.
@@ -118,11 +114,8 @@ func (l *Lock) Release() error {
 	if l.IsShared() {
 		return l.others.Release(l.Session, l.key)
 	}
-	err := l.Unlock()
-	if err == nil {
-		l.DelayClose()
-	}
-	return err
+	defer l.DelayClose() // not at all if the session is lost
+	return l.Unlock()
 }
 
 // Unlock is Release for a session of its own, which may be closed at once.
@@ -160,7 +153,7 @@ func (l *Lock) Discard() {
 func Unlock(s *session.Session, key int64, statement func(*db.Queries, context.Context) (held bool, err error)) error {
 	held, err := session.Do(context.Background(), s, statement)
 	if err == nil && !held {
-		err = cmp.Or(moved(s, key), errors.New("the session did not hold the lock"))
+		err = cmp.Or(Moved(s, key), errors.New("the session did not hold the lock"))
 	}
 	if err != nil {
 		return s.Lose(fmt.Errorf("unlock: %w", err))
@@ -168,10 +161,10 @@ func Unlock(s *session.Session, key int64, statement func(*db.Queries, context.C
 	return nil
 }
 
-// moved returns an error if the session was moved away from a lock that it has not found. In transaction
+// Moved returns an error if the session was moved away from a lock that it has not found. In transaction
 // scope a lock that is gone is an error of the call.
-func moved(s *session.Session, key int64) error {
-	held, err := Holds(context.Background(), s, key)
+func Moved(s *session.Session, key int64) error {
+	held, err := connection{s}.Holds(context.Background(), key, func(bool) {})
 	if err == nil && held { // it is back
 		return pgerr.ErrSessionPooled
 	}
@@ -184,8 +177,9 @@ type Owner interface {
 	// Try makes an attempt.
 	Try(ctx context.Context, p db.TryLockParams) (db.TryLockRow, error)
 
-	// Holds asks whether the session holds the lock.
-	Holds(ctx context.Context, key int64) (bool, error)
+	// Holds asks whether the session holds the lock. It is an error if another backend answers. late receives
+	// an answer that comes when ctx has ended.
+	Holds(ctx context.Context, key int64, late func(held bool)) (bool, error)
 
 	// Transaction names the transaction that holds the lock, which another connection may have seen so;
 	// "" in session scope.
@@ -210,7 +204,12 @@ func (c connection) Try(ctx context.Context, p db.TryLockParams) (db.TryLockRow,
 	return session.Ask(ctx, c.s, (*db.Queries).TryLock, p)
 }
 
-func (c connection) Holds(ctx context.Context, key int64) (bool, error) { return Holds(ctx, c.s, key) }
+func (c connection) Holds(ctx context.Context, key int64, late func(held bool)) (bool, error) {
+	return session.DoOr(ctx, c.s, func(q *db.Queries, ctx context.Context) (bool, error) {
+		row, err := q.HoldsLock(ctx, db.HoldsLockParams{Pid: c.s.PID(), Key: key})
+		return row.Held, cmp.Or(err, c.s.CheckPID(row.Pid))
+	}, late)
+}
 
 func (connection) Transaction(string) (string, error) { return "", nil }
 

@@ -37,11 +37,9 @@ func IsMissingStatement(err error) bool {
 // database/sql says sql.ErrConnDone.
 func Broken(err error) bool {
 	var network *net.OpError
-	switch state := State(err); {
-	case state == "57P01", state == "57P02", state == "57P05", strings.HasPrefix(state, "08"):
-		return true
-	}
-	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network)
+	state := State(err)
+	return state == "57P01" || state == "57P02" || state == "57P05" || strings.HasPrefix(state, "08") ||
+		errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network)
 }
 
 // OfStatement reports whether the server has refused a statement, and may answer the next one on the

@@ -32,7 +32,7 @@ type Call = func(ctx context.Context, q *db.Queries) error
 // pool, and is only for one on which nothing was changed. Discard closes it: sql.Conn.Close
 // would return it to the pool with its settings and locks.
 //
-// Call, Listen, Raw, IsBroken and Discard may be called from any goroutine. The other methods are
+// Call, Listen, Raw, IsBroken, IsBusy and Discard may be called from any goroutine. The other methods are
 // for the one who holds the call slot, within Call, or for the only user of the connection.
 type Conn struct {
 	conn     *sql.Conn

@@ -21,7 +21,7 @@ func (s *Session) EndTerms(why error) { s.life.endTerms(why) }
 // Set records the backend that has answered, and when its server started.
 func (b *Backend) Set(pid int32, started string) {
 	b.pid = pid
-	b.serverStarted.Store(&started)
+	b.serverStarted.Store(started)
 }
 
 // Is reports whether the session was last on that backend.
@@ -30,7 +30,7 @@ func (b *Backend) Is(pid int32, started string) bool { return b.pid == pid && b.
 // SetMark records when the server started, and the mark of the session's transaction, which only the
 // transaction itself shows.
 func (b *Backend) SetMark(started, mark string) {
-	b.serverStarted.Store(&started)
+	b.serverStarted.Store(started)
 	b.mark = mark
 }
 
@@ -43,7 +43,7 @@ func (s *Session) ServerStart(ctx context.Context) (started string, err error) {
 		return started, nil
 	}
 	started, err = Do(ctx, s, (*db.Queries).ServerStart)
-	s.Backend.serverStarted.Store(&started)
+	s.Backend.serverStarted.Store(started)
 	return started, err
 }
 

@@ -13,10 +13,12 @@ import (
 	"github.com/pgelector/pgelector/internal/drivertest"
 	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/pin"
 )
 
-// keeping runs a test with a session that is kept alive, whose heartbeats answer is asked for.
-func keeping(t *testing.T, answer func() error, test func(t *testing.T, from *Source, s *Session, heartbeats *atomic.Int32)) {
+// keeping runs a test with a session that is kept alive, whose heartbeats answer is asked for. nothing, if
+// there is one, answers empty statements.
+func keeping(t *testing.T, answer func() error, test func(t *testing.T, from *Source, s *Session, heartbeats *atomic.Int32), nothing ...func(context.Context) error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var heartbeats atomic.Int32
@@ -32,6 +34,9 @@ func keeping(t *testing.T, answer func() error, test func(t *testing.T, from *So
 				}
 				return drivertest.One(int64(7), false, false)
 			},
+		}
+		for _, answer := range nothing {
+			d.Ping = answer
 		}
 		pool := d.Open()
 		defer pool.Close()
@@ -137,6 +142,62 @@ func TestAHeartbeatThatIsLostIsNotTriedAgain(t *testing.T) {
 		<-s.Context().Done()
 		if cause := context.Cause(s.Context()); !errors.Is(cause, pgerr.ErrSessionLost) || heartbeats.Load() != 1 {
 			t.Errorf("ended after %d heartbeats by %v", heartbeats.Load(), cause)
+		}
+	})
+}
+
+func TestAnAnswerOfAnotherBackendProvesNothing(t *testing.T) {
+	keeping(t, func() error { return nil }, func(t *testing.T, from *Source, _ *Session, _ *atomic.Int32) {
+		moved, err := from.Borrow(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer moved.Discard()
+		moved.Backend.SetPID(8)
+		time.Sleep(time.Second)
+		if _, err = moved.heartbeat(); !errors.Is(err, pgerr.ErrSessionPooled) || moved.Proof.SinceAnswered() != time.Second {
+			t.Errorf("answered %v ago: %v", moved.Proof.SinceAnswered(), err)
+		}
+	})
+}
+
+// It may be cancelled, as by pg_cancel_backend, or fail for want of memory.
+func TestALossIsLookedForByTheErrorsOfTheConnection(t *testing.T) {
+	var err atomic.Pointer[error]
+	cancelled, ended := error(drivertest.State("57014")), error(drivertest.State("57P01"))
+	err.Store(&cancelled)
+	keeping(t, func() error { return nil }, func(t *testing.T, _ *Source, s *Session, _ *atomic.Int32) {
+		time.Sleep(5*time.Second + lookEvery/2)
+		if s.Context().Err() != nil {
+			t.Errorf("ended by %v", context.Cause(s.Context()))
+		}
+		err.Store(&ended)
+		time.Sleep(2 * lookEvery)
+		if cause := context.Cause(s.Context()); !errors.Is(cause, pgerr.ErrSessionLost) || !errors.Is(cause, ended) {
+			t.Errorf("ended by %v", cause)
+		}
+	}, func(context.Context) error { return *err.Load() })
+}
+
+func TestAConnectionOnWhichACallWasAbandonedIsNotGivenBack(t *testing.T) {
+	keeping(t, func() error { return nil }, func(t *testing.T, from *Source, _ *Session, _ *atomic.Int32) {
+		for _, took := range []time.Duration{0, time.Minute} {
+			s, err := from.Borrow(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, _ = s.Call(ctx, func(context.Context, *db.Queries) error { time.Sleep(took); return nil }, nil)
+			cancel()
+			before, began := from.Pool().Stats().Idle, time.Now()
+			s.GiveBack()
+			if time.Since(began) > pin.CloseGrace || s.Context().Err() == nil {
+				t.Errorf("given back after %v: %v", time.Since(began), context.Cause(s.Context()))
+			}
+			time.Sleep(2 * took)
+			if back := from.Pool().Stats().Idle - before; (back == 1) != (took == 0) {
+				t.Errorf("after a call of %v %d connections came back", took, back)
+			}
 		}
 	})
 }

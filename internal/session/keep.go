@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -99,18 +100,23 @@ func (s *Session) heartbeat() (rung bool, err error) {
 	return rung, s.causeOf(err)
 }
 
-// ping is one try of a heartbeat.
+// ping is one try of a heartbeat. It looks at the answer within the call, so that a wrong one proves nothing.
 func ping(s *Session) (rung bool, err error) {
-	ping, err := Do(s.life.ctx, s.Simple(), func(q *db.Queries, ctx context.Context) (db.PingRow, error) { return s.owner.Ping(ctx, q) })
+	return Do(s.life.ctx, s.Simple(), func(q *db.Queries, ctx context.Context) (rung bool, err error) {
+		ping, err := s.owner.Ping(ctx, q)
+		return ping.Rung, cmp.Or(err, wrong(s, ping))
+	})
+}
+
+// wrong is what is wrong with an answer.
+func wrong(s *Session, ping db.PingRow) error {
 	switch {
-	case err != nil:
-		return false, err
 	case ping.Pid != s.Backend.pid:
-		return false, fmt.Errorf("%w: another backend answers (%d, not %d): %w", pgerr.ErrSessionLost, ping.Pid, s.Backend.pid, pgerr.ErrSessionPooled)
+		return fmt.Errorf("%w: another backend answers (%d, not %d): %w", pgerr.ErrSessionLost, ping.Pid, s.Backend.pid, pgerr.ErrSessionPooled)
 	case ping.InRecovery:
-		return false, fmt.Errorf("%w: the server was demoted: %w", pgerr.ErrSessionLost, pgerr.ErrServerReadOnly)
+		return fmt.Errorf("%w: the server was demoted: %w", pgerr.ErrSessionLost, pgerr.ErrServerReadOnly)
 	}
-	return ping.Rung, nil
+	return nil
 }
 
 // causeOf is the cause of a session's end for an error of its connection; nil for none. If the

@@ -28,9 +28,9 @@ func (from *Source) ListensForLoss() error {
 func (s *Session) Broke(err error) { s.life.cancel(s.causeOf(err)) }
 
 // lookForLoss sends an empty statement: so a session that the server has ended ends before the
-// next heartbeat.
+// next heartbeat. An error of the statement says nothing about the session.
 func (s *Session) lookForLoss() {
-	if _, err := Quiet(s).Call(s.life.ctx, func(ctx context.Context, _ *db.Queries) error { return s.pin.Ping(ctx) }, nil); err != nil {
+	if _, err := Quiet(s).Call(s.life.ctx, func(ctx context.Context, _ *db.Queries) error { return s.pin.Ping(ctx) }, nil); err != nil && !pgerr.OfStatement(err) {
 		s.Broke(err)
 	}
 }

@@ -12,7 +12,7 @@
 //	   └─────────┬─────────┘
 //	             │ [Source.Start]
 //	             ▼
-//	          [Session], kept alive: heartbeats ‖ the validity's own timer ‖ the wait for its loss
+//	          [Session], kept alive: heartbeats ‖ looks at the clocks ‖ the wait for its loss
 //	             │ a statement failed │ validity ran out │ the backend ended │ Close
 //	             ▼                    ▼                  ▼                   ▼
 //	          ended: the cause is set → the connection is discarded → closed
@@ -73,19 +73,17 @@ type Session struct {
 type Backend struct {
 	Number int64 // tells the session from others of this process
 
-	pid           int32                  // of the backend that the first statement reached
-	serverStarted atomic.Pointer[string] // when its server started; nil or "" until a check or a request asks
-	mark          string                 // of the transaction that owns the locks; "" before a statement has told
+	pid           int32        // of the backend that the first statement reached
+	serverStarted atomic.Value // a string: when its server started; nil or "" until a check or a request asks
+	mark          string       // of the transaction that owns the locks; "" before a statement has told
 }
 
 // SetPID records the backend that answered the first statement.
 func (b *Backend) SetPID(pid int32) { b.pid = pid }
 
 func (b *Backend) started() string {
-	if started := b.serverStarted.Load(); started != nil {
-		return *started
-	}
-	return ""
+	started, _ := b.serverStarted.Load().(string)
+	return started
 }
 
 // A life is a session's, from the first call to its end: who ends it and why, who still needs its
@@ -119,19 +117,19 @@ func newLife(ctx context.Context) *life {
 	return l
 }
 
-// GiveBack returns the connection to the pool. It rolls a transaction back, and closes the
-// connection if that takes long.
+// GiveBack ends the session and returns its connection to the pool. It rolls a transaction back. It closes
+// the connection if that takes long, or a call on it has not returned.
 func (s *Session) GiveBack() {
 	s.life.ends()
 	ctx, cancel := context.WithTimeout(context.Background(), pin.CloseGrace)
 	defer cancel()
-	if s.owner.RollBack(ctx) != nil {
+	if s.pin.IsBusy() || s.owner.RollBack(ctx) != nil {
 		s.Discard()
 		return
 	}
+	s.life.cancel(errClosed)
 	s.pin.GiveBack()
 	s.owner.Drop(false)
-	s.life.cancel(errClosed)
 }
 
 // Discard ends the session and closes its connection. If a driver call does not return,
@@ -164,8 +162,7 @@ func (s *Session) IsStarted() bool { return s.life.started.Load() }
 // errClosed ends a session that its owner has closed.
 var errClosed = errors.New("elector: the session was closed")
 
-// CheckOutside returns an error if a statement has found the connection inside a
-// transaction of other code.
+// CheckOutside returns an error if a statement has found the connection inside a transaction of other code.
 func (s *Session) CheckOutside(inTransaction bool) error {
 	if !inTransaction || s.InTransaction() {
 		return nil
@@ -180,8 +177,7 @@ type timeout struct{ validity time.Duration }
 func (t timeout) Error() string { return fmt.Sprintf("%v within %v", pgerr.ErrNoAnswer, t.validity) }
 func (timeout) Unwrap() error   { return pgerr.ErrNoAnswer }
 
-// TimedOut reports whether err says that a call of a session that is not started has taken longer than
-// the validity.
+// TimedOut reports whether err says that a call of a session that is not started took longer than its validity.
 func TimedOut(err error) bool {
 	_, late := errors.AsType[timeout](err)
 	return late

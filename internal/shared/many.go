@@ -38,7 +38,7 @@ func (w *worker) tryLocks(ask, have []int64) (held, offers map[int64]bool, err e
 	}
 	for key := range granted {
 		if !all[key] {
-			_, moved := lock.Holds(context.Background(), s, key) // by a pooler, and the backend has ended
+			moved := lock.Moved(s, key) // by a pooler, and the backend has ended
 			if moved == nil {
 				moved = lock.Missing(context.Background(), s)
 			}

@@ -208,8 +208,9 @@ func (t *Transaction) TryAgain(ctx context.Context, _ int64) (row db.TryAsDeputy
 	return db.TryAsDeputyRow{Granted: rows == 2, Pid: t.s.PID()}, err
 }
 
-// Holds reports whether the transaction goes on, which has the lock as long as it does.
-func (t *Transaction) Holds(ctx context.Context, _ int64) (bool, error) {
+// Holds reports whether the transaction goes on, which has the lock as long as it does. If it does not, the
+// call has ended the session.
+func (t *Transaction) Holds(ctx context.Context, _ int64, _ func(held bool)) (bool, error) {
 	err := t.Stay(ctx)
 	return err == nil, err
 }

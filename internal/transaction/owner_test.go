@@ -33,7 +33,7 @@ func TestOnlyATransactionOfTheSessionsServerHoldsItsLocks(t *testing.T) {
 			t.Errorf("%q: got %q, %v", seen, name, err)
 		}
 	}
-	if held, err := owner.Holds(t.Context(), 1); held || !errors.Is(err, ErrOver) {
+	if held, err := owner.Holds(t.Context(), 1, nil); held || !errors.Is(err, ErrOver) {
 		t.Errorf("without a transaction: held %t, %v", held, err)
 	}
 }
