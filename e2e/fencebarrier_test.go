@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/elector"
+
+	"github.com/pgelector/pgelector/e2e/sandbox"
 )
 
 // Settings of a term that learns of its end late.
@@ -257,7 +259,7 @@ func frozenIsReplaced(t *testing.T, do, how string) {
 			if len(guards()) != 1 {
 				t.Fatal("no transaction is open")
 			}
-			check(t, holder.Process.Signal(syscall.SIGSTOP))
+			check(t, sandbox.Signal(holder.Process, syscall.SIGSTOP))
 			began := time.Now()
 			next := s.stand(t, d.open(t, 0, s.DSN()), settings.Election, elector.WithLease(lease))
 			campaigner := next.Elector

@@ -23,6 +23,7 @@ import (
 	"github.com/pgelector/pgelector/e2e/history"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/e2e/register"
+	"github.com/pgelector/pgelector/e2e/sandbox"
 	"github.com/pgelector/pgelector/fence"
 )
 
@@ -250,7 +251,7 @@ func freezeAtRandom(t *testing.T, d drivers, how way) tally {
 		old := c.awaits(t, "a leader has checked that it leads", c.past(), func(e history.Event) bool { return e.Kind == history.Checked })
 		time.Sleep(rand.N(20 * time.Millisecond))
 		past := c.past()
-		check(t, c.writer(old.Process).Process.Signal(syscall.SIGSTOP))
+		check(t, sandbox.Stop(c.writer(old.Process).Process.Pid))
 		if rand.N(2) == 0 {
 			c.terminate(t, old.Process)
 		}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/e2e/history"
+	"github.com/pgelector/pgelector/e2e/sandbox"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 )
@@ -166,7 +167,7 @@ func (f *fleet) terminateLeader(t *testing.T) {
 
 func (f *fleet) signal(t *testing.T, id string, signal syscall.Signal) {
 	t.Helper()
-	check(t, f.members[id].Process.Signal(signal))
+	check(t, sandbox.Signal(f.members[id].Process, signal))
 }
 
 func (f *fleet) command(t *testing.T, id, command string) {

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/e2e/sandbox"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/internal/deputy"
 	"github.com/pgelector/pgelector/internal/lockkey"
@@ -180,7 +181,7 @@ func TestABackendThatDoesNotEndIsNotEvicted(t *testing.T) {
 	lead(t, dsn, "x", "first")
 	var pid int
 	check(t, connection(t, dsn).QueryRow(t.Context(), "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1").Scan(&pid))
-	check(t, syscall.Kill(pid, syscall.SIGSTOP))
+	check(t, sandbox.Stop(pid))
 	defer func() { check(t, syscall.Kill(pid, syscall.SIGCONT)) }()
 	evicted := invoke(t, at(dsn), "evict", "x", "--yes", "--timeout", "1s")
 	evicted.want(t, exit.Negative, "still holds the lock")

@@ -27,6 +27,7 @@ import (
 
 	"github.com/pgelector/pgelector/e2e/must"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/e2e/sandbox"
 	"github.com/pgelector/pgelector/elector"
 )
 
@@ -319,7 +320,7 @@ func (r *running) silent(t *testing.T, within time.Duration) {
 
 func (r *running) signal(t *testing.T, sig syscall.Signal) {
 	t.Helper()
-	check(t, r.cmd.Process.Signal(sig))
+	check(t, sandbox.Signal(r.cmd.Process, sig))
 }
 
 // stops ends the program as systemd does, which is a success.

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pgelector/pgelector/e2e/sandbox"
 )
 
 // stubborn ignores TERM, and so do its child and a daemon in another process group and
@@ -239,7 +241,7 @@ func TestACommandThatLivesAfterItsTermIsAnOverrun(t *testing.T) {
 	// The command lives for the drain after the thaw, and must be seen meanwhile.
 	r := run(t, name(t), append([]string{"--lease", "10s", "--drain", "6s"}, sh("echo self $$; exec sleep 1000")...)...)
 	self := r.pid(t, "self ")
-	check(t, syscall.Kill(parent(t, self), syscall.SIGSTOP)) // freeze the guard, as if the whole host was frozen
+	check(t, sandbox.Stop(parent(t, self))) // freeze the guard, as if the whole host was frozen
 	r.signal(t, syscall.SIGSTOP)
 	awaitLock(t, shared.Get(t).DSN(), name(t))
 	r.signal(t, syscall.SIGCONT)
@@ -275,7 +277,7 @@ func TestTheCommandOfALostTermEndsWhileTheGuardIsFrozen(t *testing.T) {
 	needsLinux(t)
 	r := run(t, name(t), append(unhurried[:len(unhurried):len(unhurried)], sh(stubborn)...)...)
 	f := stubbornFamily(t, r)
-	check(t, syscall.Kill(parent(t, f["self"]), syscall.SIGSTOP))
+	check(t, sandbox.Stop(parent(t, f["self"])))
 	terminate(t, shared.Get(t).DSN(), name(t))
 	r.ends(t, exit.Lost)
 	f.dead(t, "when run has ended")
@@ -288,7 +290,7 @@ func TestTheCommandEndsWhenSupervisorAndGuardAreKilled(t *testing.T) {
 	r := run(t, name(t), sh("trap '' TERM; echo self $$; exec sleep 1000")...)
 	self := r.pid(t, "self ")
 	guard := parent(t, self)
-	check(t, syscall.Kill(guard, syscall.SIGSTOP)) // so that the guard cannot act
+	check(t, sandbox.Stop(guard)) // so that the guard cannot act
 	r.signal(t, syscall.SIGKILL)
 	check(t, syscall.Kill(guard, syscall.SIGKILL))
 	r.silent(t, patience)

@@ -19,6 +19,7 @@ import (
 
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/e2e/sandbox"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/roster"
 	"github.com/pgelector/pgelector/shard"
@@ -172,7 +173,7 @@ func TestAGuardThatIsKilledEndsOnlyItsOwnShard(t *testing.T) {
 		}
 	}
 	// One that is frozen does not keep the others from their end.
-	check(t, syscall.Kill(h.guards["2"], syscall.SIGSTOP))
+	check(t, sandbox.Stop(h.guards["2"]))
 	h.signal(t, syscall.SIGTERM)
 	h.ends(t, exit.SignalBase+int(syscall.SIGKILL))
 	h.silent(t, patience)

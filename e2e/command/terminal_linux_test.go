@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pgelector/pgelector/e2e/sandbox"
 )
 
 // atTerminal starts the program on a terminal, from a shell that prints the exit status.
@@ -101,7 +103,7 @@ func TestTheTerminalIsGivenBackWhenTheGuardIsKilled(t *testing.T) {
 		return pid
 	}
 	check(t, syscall.Kill(guard(1), syscall.SIGKILL))
-	check(t, syscall.Kill(guard(2), syscall.SIGSTOP)) // the supervisor kills it
+	check(t, sandbox.Stop(guard(2))) // the supervisor kills it
 	terminate(t, shared.Get(t).DSN(), name(t))
 	guard(3)
 	typeIn(t, terminal, "\x03")

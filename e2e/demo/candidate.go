@@ -103,7 +103,7 @@ func (c *candidate) send(command string) error {
 }
 
 // signal does nothing once the process has ended.
-func (c *candidate) signal(s syscall.Signal) { _ = c.cmd.Process.Signal(s) }
+func (c *candidate) signal(s syscall.Signal) { _ = sandbox.Signal(c.cmd.Process, s) }
 
 // mark records a fault that is about to be injected into the process.
 func (c *candidate) mark(kind history.Kind, token int64) history.Time {

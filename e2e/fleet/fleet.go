@@ -34,6 +34,7 @@ import (
 	"github.com/anishathalye/porcupine"
 	"github.com/pgelector/pgelector/e2e/history"
 	"github.com/pgelector/pgelector/e2e/register"
+	"github.com/pgelector/pgelector/e2e/sandbox"
 	"github.com/pgelector/pgelector/elector"
 )
 
@@ -156,7 +157,7 @@ func (m *Member) Err() error {
 }
 
 // Signal sends a signal to the process.
-func (m *Member) Signal(s syscall.Signal) { _ = m.cmd.Process.Signal(s) }
+func (m *Member) Signal(s syscall.Signal) { _ = sandbox.Signal(m.cmd.Process, s) }
 
 // Kill ends a process with SIGKILL, in whatever state it is.
 func (f *Fleet) Kill(m *Member) {

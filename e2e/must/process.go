@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/pgelector/pgelector/e2e/sandbox"
 )
 
 // A Process is a program that runs until the test ends, or it does.
@@ -70,7 +72,8 @@ func (p *Process) Order(t testing.TB, words ...any) {
 	Check(t, err)
 }
 
+// Signal sends a signal, as sandbox.Signal does.
 func (p *Process) Signal(t testing.TB, sig os.Signal) {
 	t.Helper()
-	Check(t, p.Process.Signal(sig))
+	Check(t, sandbox.Signal(p.Process, sig))
 }

@@ -29,6 +29,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -488,18 +489,59 @@ func AnyAlive(pids []int) (bool, error) {
 	return false, nil
 }
 
-// Freeze stops a process and its children with SIGSTOP and returns their ids, the process
+// Signal sends a signal. After SIGSTOP it waits as Stop does.
+func Signal(p *os.Process, sig os.Signal) error {
+	err := p.Signal(sig)
+	if err == nil && sig == syscall.SIGSTOP {
+		err = awaitStop(p.Pid)
+	}
+	return err
+}
+
+// Stop stops a process with SIGSTOP, and waits until it stands still. The signal wakes one of its threads,
+// and this one stops the others: on a busy machine they run on for a while, and answer what comes.
+func Stop(pid int) error {
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		return fmt.Errorf("sandbox: stop process %d: %w", pid, err)
+	}
+	return awaitStop(pid)
+}
+
+// awaitStop waits until each thread of the process has stopped, or the process has ended. Without /proc it
+// does not wait.
+func awaitStop(pid int) error {
+	const patience = 10 * time.Second
+	for began := time.Now(); time.Since(began) < patience; time.Sleep(time.Millisecond) {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(threads, runs) {
+			return nil
+		}
+	}
+	return fmt.Errorf("sandbox: process %d runs %v after SIGSTOP", pid, patience)
+}
+
+// runs reports whether the thread of that file is neither stopped nor gone.
+func runs(stat string) bool {
+	text, err := os.ReadFile(stat)
+	state := bytes.TrimSpace(text[bytes.LastIndexByte(text, ')')+1:])
+	return err == nil && len(state) > 0 && !bytes.ContainsAny(state[:1], "TtZX")
+}
+
+// Freeze stops a process and its children, as Stop does, and returns their ids, the process
 // first. A stopped process cannot start others, so the list is complete.
 func Freeze(pid int) ([]int, error) {
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		return nil, fmt.Errorf("sandbox: stop process %d: %w", pid, err)
+	if err := Stop(pid); err != nil {
+		return nil, err
 	}
 	children, err := ChildrenOf(pid)
 	if err != nil {
 		return nil, errors.Join(err, syscall.Kill(pid, syscall.SIGCONT))
 	}
 	for _, child := range children {
-		syscall.Kill(child, syscall.SIGSTOP)
+		_ = Stop(child) // it may have ended
 	}
 	return append([]int{pid}, children...), nil
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/pgelector/pgelector/e2e/history"
 	"github.com/pgelector/pgelector/e2e/must"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/e2e/sandbox"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/shard"
 	"go.uber.org/goleak"
@@ -140,12 +141,7 @@ func (g *group) freeze(id string, leads []string) {
 			g.Fatalf("%s leads %q, and does not work on all of them", id, leads)
 		}
 	}
-	pid := g.members[id].Process.Pid
-	check(g.T, syscall.Kill(pid, syscall.SIGSTOP))
-	var status syscall.WaitStatus
-	if _, err := syscall.Wait4(pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
-		g.Fatalf("%s is not stopped: %v, %v", id, status, err)
-	}
+	check(g.T, sandbox.Stop(g.members[id].Process.Pid))
 	g.worksNoMore(id, history.Now())
 }
 

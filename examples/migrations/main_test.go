@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/e2e/sandbox"
 )
 
 var (
@@ -133,15 +133,9 @@ func launch(t *testing.T, lock, driver, dsn string, lease time.Duration) *proces
 	return p
 }
 
-// freeze stops the process, and waits until it stands still: the signal takes its time.
 func (p *process) freeze(t *testing.T) {
 	t.Helper()
-	check(t, p.Process.Signal(syscall.SIGSTOP))
-	var status syscall.WaitStatus
-	_, err := syscall.Wait4(p.Process.Pid, &status, syscall.WUNTRACED, nil)
-	if check(t, err); !status.Stopped() {
-		t.Fatal("the process has ended before it was stopped")
-	}
+	check(t, sandbox.Stop(p.Process.Pid))
 }
 
 // wait returns what the process said.

@@ -164,8 +164,8 @@ func (c *Cluster) AwaitNoLeader(ctx context.Context) error {
 	})
 }
 
-// FreezeEtcd stops etcd with SIGSTOP.
-func (c *Cluster) FreezeEtcd() error { return syscall.Kill(c.etcd.PID, syscall.SIGSTOP) }
+// FreezeEtcd stops etcd.
+func (c *Cluster) FreezeEtcd() error { return sandbox.Stop(c.etcd.PID) }
 
 // ThawEtcd resumes etcd.
 func (c *Cluster) ThawEtcd() error { return syscall.Kill(c.etcd.PID, syscall.SIGCONT) }
@@ -343,8 +343,8 @@ func (m *Member) KillPatroni() error {
 	return err
 }
 
-// FreezePatroni stops Patroni with SIGSTOP.
-func (m *Member) FreezePatroni() error { return syscall.Kill(m.patroni.PID, syscall.SIGSTOP) }
+// FreezePatroni stops Patroni.
+func (m *Member) FreezePatroni() error { return sandbox.Stop(m.patroni.PID) }
 
 // reinitialize stops a member, removes its data and starts it, so that Patroni copies the
 // primary. A member that followed a promoted member which was then lost may ask the primary
@@ -394,13 +394,13 @@ func (m *Member) KillPostmaster() error {
 // KillPostgres ends every process of PostgreSQL with SIGKILL.
 func (m *Member) KillPostgres() error { return m.postmaster(sandbox.Kill) }
 
-// FreezePostmaster stops the postmaster with SIGSTOP: sessions keep working, and new
+// FreezePostmaster stops the postmaster: sessions keep working, and new
 // connections hang.
 func (m *Member) FreezePostmaster() error {
-	return m.postmaster(func(pid int) error { return syscall.Kill(pid, syscall.SIGSTOP) })
+	return m.postmaster(sandbox.Stop)
 }
 
-// FreezePostgres stops every process of PostgreSQL with SIGSTOP.
+// FreezePostgres stops every process of PostgreSQL.
 func (m *Member) FreezePostgres() error {
 	return m.postmaster(func(pid int) error {
 		_, err := sandbox.Freeze(pid)
