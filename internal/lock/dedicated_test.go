@@ -294,6 +294,20 @@ func TestALateAnswerThatTheLockIsGoneEndsTheSession(t *testing.T) {
 	}
 }
 
+// A justEnded context has ended, and nobody has heard of it yet.
+type justEnded struct{ context.Context }
+
+func (justEnded) Err() error { return context.Canceled }
+
+func TestAnAnswerCountsAlthoughItsContextHasJustEnded(t *testing.T) {
+	leading(t, func(t *testing.T, a *attempter, l *Lock) {
+		a.answers["HoldsLock"] = drivertest.Rows{{false, int64(pid)}}
+		if err := l.Verify(justEnded{context.Background()}); !errors.Is(err, pgerr.ErrSessionLost) || !l.Lost() {
+			t.Errorf("lost %t: %v", l.Lost(), err)
+		}
+	})
+}
+
 func TestAReleaseReturnsNilOnlyIfTheSessionHeldTheLock(t *testing.T) {
 	for name, c := range map[string]struct {
 		unlock, holds drivertest.Rows

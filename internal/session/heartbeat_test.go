@@ -158,6 +158,11 @@ func TestAnAnswerOfAnotherBackendProvesNothing(t *testing.T) {
 		if _, err = moved.heartbeat(); !errors.Is(err, pgerr.ErrSessionPooled) || moved.Proof.SinceAnswered() != time.Second {
 			t.Errorf("answered %v ago: %v", moved.Proof.SinceAnswered(), err)
 		}
+		for inRecovery, want := range map[bool]error{false: nil, true: pgerr.ErrServerReadOnly} {
+			if err := wrong(moved, db.PingRow{Pid: 8, InRecovery: inRecovery}); !errors.Is(err, want) {
+				t.Errorf("in recovery %t: %v", inRecovery, err)
+			}
+		}
 	})
 }
 
