@@ -112,6 +112,25 @@ func TestAFaultInAFencedTransactionTellsWhetherItWasCommitted(t *testing.T) {
 	}
 }
 
+// No driver tells.
+func TestATransactionThatAStatementEndsHasAnUnknownOutcome(t *testing.T) {
+	bubble(t, "by COMMIT AND CHAIN", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		expectFenced(mock, 3, fault{})
+		query(mock, "TransactionStart").WillReturnRows(row(began + 1))
+		mock.ExpectRollback()
+		mock.ExpectBegin().WillReturnError(errors.New("too busy")) // was it prepared?
+		e, _ := newElector(t, pool)
+		term := campaign(t, e)
+		defer leave(t, mock, term)
+		err := term.InTx(t.Context(), pool, nil, insert(t.Context()))
+		if wantError(t, err, elector.ErrOutcomeUnknown); errors.Is(err, elector.ErrRolledBack) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 // A driver returns a PANIC like any error, so InTx sends an empty statement afterwards. If the disk was
 // full while COMMIT was flushed, the server shuts down, and its recovery decides the outcome. The
 // failure of a constraint is an answer in any case.
