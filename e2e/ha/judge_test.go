@@ -309,7 +309,7 @@ func TestAFencedStoreRefusesLeadersOfADiscardedTimelineUntilTheEpochIsRaised(t *
 
 	first, written := lead()
 	check(t, written)
-	old, err := servers.Primary(ctx)
+	old, err := servers.AwaitPrimary(ctx)
 	check(t, err)
 	var promoted int64
 	check(t, discardTimeline(ctx, servers, old, func() error {

@@ -66,7 +66,7 @@ func (n *nemesis) injectAll(ctx context.Context, report func(string), end time.T
 // round injects one fault and waits until the cluster and the election have recovered. It
 // returns a line about the round.
 func (n *nemesis) round(ctx context.Context, f fault) (string, error) {
-	primary, err := n.cluster.Primary(ctx)
+	primary, err := n.cluster.AwaitPrimary(ctx)
 	if err != nil {
 		return "", err
 	}

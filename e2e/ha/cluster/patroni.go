@@ -86,10 +86,6 @@ func (c *Cluster) members(ctx context.Context) ([]status, error) {
 	return nil, fmt.Errorf("cluster: there is no leader: %s", said)
 }
 
-// Primary returns the member that is the primary according to both its Patroni and its
-// PostgreSQL.
-func (c *Cluster) Primary(ctx context.Context) (*Member, error) { return c.other(ctx) }
-
 // leads returns nil if PostgreSQL is a primary.
 func (m *Member) leads(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, client.Timeout)
@@ -101,7 +97,8 @@ func (m *Member) leads(ctx context.Context) error {
 	return conn.Close(ctx)
 }
 
-// AwaitPrimary waits for a primary that is none of the others.
+// AwaitPrimary waits for a member that is the primary according to both its Patroni and its PostgreSQL, and
+// none of the others. On a busy machine the answer of one that is may come too late.
 func (c *Cluster) AwaitPrimary(ctx context.Context, others ...*Member) (found *Member, err error) {
 	err = c.await(ctx, "a primary", func(ctx context.Context) (err error) {
 		found, err = c.other(ctx, others...)
@@ -110,7 +107,7 @@ func (c *Cluster) AwaitPrimary(ctx context.Context, others ...*Member) (found *M
 	return found, err
 }
 
-// other returns the primary if it is none of the others.
+// other asks once, as AwaitPrimary does until somebody is.
 func (c *Cluster) other(ctx context.Context, others ...*Member) (*Member, error) {
 	var errs []error
 	for _, m := range c.Members {
@@ -173,7 +170,7 @@ func (c *Cluster) AwaitHealthy(ctx context.Context) error {
 			}
 			return errors.Join(fmt.Errorf("no standby is synchronous: %+v", all), err)
 		}
-		_, err = c.Primary(ctx)
+		_, err = c.other(ctx)
 		return err
 	})
 }
@@ -256,7 +253,7 @@ func (c *Cluster) SetSynchronous(ctx context.Context, on bool) error {
 
 // Switchover makes Patroni switch over to a standby of its choice, and returns when it has.
 func (c *Cluster) Switchover(ctx context.Context) error {
-	from, err := c.Primary(ctx)
+	from, err := c.AwaitPrimary(ctx)
 	if err != nil {
 		return err
 	}
