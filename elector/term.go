@@ -128,7 +128,7 @@ func (t *Term) endIfOver() error {
 		if t.ctx.Err() != nil {
 			return fmt.Errorf("%w: the term has ended: %w", ErrNotLeader, context.Cause(t.ctx))
 		}
-		_ = t.lock.Session.EndIfExpired()
+		_ = t.lock.Session.EndIfExpired() // and with the session no term may go on
 		if lost := context.Cause(t.lock.Session.TermContext()); lost != nil {
 			t.end(reasonOf(lost), lost)
 		} else if t.closing.Err() != nil {

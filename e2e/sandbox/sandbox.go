@@ -391,7 +391,10 @@ type Info struct {
 // have no ps, and runs ps elsewhere.
 func Processes() ([]Info, error) {
 	if runtime.GOOS == "linux" {
-		return procTable()
+		if table := statsOf("/proc/[0-9]*/stat"); len(table) > 0 {
+			return table, nil
+		}
+		return nil, errors.New("sandbox: /proc is not mounted")
 	}
 	out, err := exec.Command("ps", "-A", "-o", "pid=", "-o", "ppid=", "-o", "state=").Output()
 	if err != nil {
@@ -407,12 +410,9 @@ func Processes() ([]Info, error) {
 	return table, nil
 }
 
-func procTable() ([]Info, error) {
-	files, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil || len(files) == 0 {
-		return nil, fmt.Errorf("sandbox: /proc is not mounted (%v)", err)
-	}
-	var table []Info
+// statsOf reads the files of /proc that match a pattern, of processes or of threads.
+func statsOf(pattern string) (table []Info) {
+	files, _ := filepath.Glob(pattern)
 	for _, file := range files {
 		stat, err := os.ReadFile(file)
 		if err != nil {
@@ -429,7 +429,7 @@ func procTable() ([]Info, error) {
 			table = append(table, p)
 		}
 	}
-	return table, nil
+	return table
 }
 
 // Leftovers returns the files in dir, and the other processes that name dir in their
@@ -499,7 +499,8 @@ func Signal(p *os.Process, sig os.Signal) error {
 }
 
 // Stop stops a process with SIGSTOP, and waits until it stands still. The signal wakes one of its threads,
-// and this one stops the others: on a busy machine they run on for a while, and answer what comes.
+// and this one stops the others: on a busy machine they run on for a while, and answer what comes. It is an
+// error if the process has ended.
 func Stop(pid int) error {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		return fmt.Errorf("sandbox: stop process %d: %w", pid, err)
@@ -507,27 +508,23 @@ func Stop(pid int) error {
 	return awaitStop(pid)
 }
 
-// awaitStop waits until each thread of the process has stopped, or the process has ended. Without /proc it
-// does not wait.
+// awaitStop waits until all threads of the process have stopped. Without /proc it does not wait.
 func awaitStop(pid int) error {
+	if runtime.GOOS != "linux" {
+		return nil
+	}
 	const patience = 10 * time.Second
 	for began := time.Now(); time.Since(began) < patience; time.Sleep(time.Millisecond) {
-		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-		if err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(threads, runs) {
+		threads := statsOf(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		threads = slices.DeleteFunc(threads, func(t Info) bool { return t.State == "Z" })
+		switch {
+		case len(threads) == 0:
+			return fmt.Errorf("sandbox: process %d has ended before it was stopped", pid)
+		case !slices.ContainsFunc(threads, func(t Info) bool { return t.State != "T" }):
 			return nil
 		}
 	}
 	return fmt.Errorf("sandbox: process %d runs %v after SIGSTOP", pid, patience)
-}
-
-// runs reports whether the thread of that file is neither stopped nor gone.
-func runs(stat string) bool {
-	text, err := os.ReadFile(stat)
-	state := bytes.TrimSpace(text[bytes.LastIndexByte(text, ')')+1:])
-	return err == nil && len(state) > 0 && !bytes.ContainsAny(state[:1], "TtZX")
 }
 
 // Freeze stops a process and its children, as Stop does, and returns their ids, the process

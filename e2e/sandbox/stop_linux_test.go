@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -61,5 +62,18 @@ func TestAProcessThatIsStoppedStandsStill(t *testing.T) {
 		}
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
+	}
+}
+
+func TestAProcessThatHasEndedCannotBeStopped(t *testing.T) {
+	cmd := exec.Command("true")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Wait() }()
+	for began := time.Now(); sandbox.Stop(cmd.Process.Pid) == nil; _ = sandbox.Signal(cmd.Process, syscall.SIGCONT) {
+		if time.Since(began) > time.Minute {
+			t.Fatal("a process that has ended is said to be stopped")
+		}
 	}
 }

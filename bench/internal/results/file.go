@@ -57,7 +57,8 @@ func separator(i int, first string) string {
 }
 
 // Keep adds what an earlier run has measured and r has not, of the systems that are named, in their order.
-// A run that has only counted mistakes is added to the earlier run, which r is then.
+// A run that has only counted mistakes becomes a part of the earlier run, whose command, commit and date r
+// then has.
 func (r *Results) Keep(before *Results, systems []string) {
 	counted := r.onlyCounted()
 	r.Systems = described(systems, append(slices.Clone(r.Systems), before.Systems...))

@@ -107,7 +107,7 @@ func (c *Cluster) AwaitPrimary(ctx context.Context, others ...*Member) (found *M
 	return found, err
 }
 
-// other asks once, as AwaitPrimary does until somebody is.
+// other asks once for a primary that is none of the others.
 func (c *Cluster) other(ctx context.Context, others ...*Member) (*Member, error) {
 	var errs []error
 	for _, m := range c.Members {
