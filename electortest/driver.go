@@ -147,16 +147,18 @@ func (t transactionOf) Rollback() error { return t.end(aRollback) }
 
 func (t transactionOf) end(how messageKind) error {
 	ctx := t.c.tx
-	if ctx.Err() != nil { // as pgx does
+	err := t.c.endTx(ctx, how)
+	if errors.Is(err, errNotSent) { // the transaction is open; as pgx does
 		t.c.abort()
-		return closedBy(ctx)
 	}
-	return t.c.endTx(ctx, how)
+	return err
 }
 
 func (c *conn) endTx(ctx context.Context, how messageKind) error {
 	_, err := c.call(ctx, &message{kind: how})
-	c.tx = nil
+	if !errors.Is(err, errNotSent) {
+		c.tx = nil
+	}
 	return err
 }
 
@@ -335,6 +337,9 @@ func (p *Process) pass(ctx context.Context) bool {
 	return true
 }
 
+// errNotSent is the error of a call whose context had ended before. The connection stays as it was.
+var errNotSent = errors.New("electortest: nothing was sent")
+
 // closedBy returns the error of a call whose context ended.
 func closedBy(ctx context.Context) error {
 	return fmt.Errorf("electortest: the connection was closed: %w", context.Cause(ctx))
@@ -350,7 +355,7 @@ func (c *conn) call(ctx context.Context, m *message) (Answer, error) {
 	case c.dead:
 		return Answer{}, driver.ErrBadConn
 	case ctx.Err() != nil:
-		return Answer{}, ctx.Err()
+		return Answer{}, fmt.Errorf("%w: %w", errNotSent, context.Cause(ctx))
 	}
 	b, err := c.route(ctx, m)
 	if err != nil {
