@@ -3,6 +3,7 @@
 package e2e_test
 
 import (
+	"context"
 	"database/sql"
 	"net/http/httptest"
 	"strings"
@@ -11,9 +12,12 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/dashboard"
+	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/health"
+	"github.com/pgelector/pgelector/internal/deputy"
+	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/roster"
 	"github.com/pgelector/pgelector/shard"
 )
@@ -132,4 +136,37 @@ func TestWhateverLooksWorksThroughATransactionPooler(t *testing.T) {
 			t.Errorf("the roster has the terms %+v, %v", all, err)
 		}
 	})
+}
+
+// The server reads which transaction a session is in lock by lock, here with many locks of others between, and
+// the leader's session begins and ends transactions meanwhile.
+func TestALeaderIsListedOnceWhateverItsSessionDoes(t *testing.T) {
+	inSessionScope(t, "the locks are those of a session")
+	t.Parallel()
+	s := on(t, own(t))
+	holder, err := pgx.open(t, 0, s.DSN()).Conn(t.Context())
+	check(t, err)
+	key, others := lockkey.Of("", 1), "SELECT count(pg_advisory_lock(1, i)) FROM generate_series(1, 3000) i"
+	_, err = s.admin.Exec(others)
+	check(t, err)
+	high, low := lockkey.Halves(deputy.SeatKey(key))
+	_, err = holder.ExecContext(t.Context(), "SELECT pg_advisory_lock($1), pg_advisory_lock($2, $3)", key, high, low)
+	check(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	all.Go(func() {
+		for ctx.Err() == nil {
+			_, err := holder.ExecContext(t.Context(), "SELECT")
+			expect(t, err)
+		}
+	})
+	defer all.Wait()
+	defer cancel()
+	for range 300 {
+		rows, err := db.New(s.admin).AdvisoryLocks(t.Context(), db.Keys(key))
+		check(t, err)
+		if len(rows) != 1 || !rows[0].Granted || rows[0].Deputy {
+			t.Fatalf("one session leads and holds a seat, and this is listed: %+v", rows)
+		}
+	}
 }

@@ -11,9 +11,11 @@
 -- a seat, those are listed, too, that keep it from the candidates (Holder).
 --
 -- Others choose how many locks there are. So the parts of an election are put together by sorting,
--- and not by a join whose plan would hang on an estimate.
+-- and not by a join whose plan would hang on an estimate. Of a session virtualtransaction is not asked:
+-- pg_locks reads it lock by lock, and a statement may begin or end between two locks of the session.
 WITH every AS MATERIALIZED (
-    SELECT l.objsubid, l.granted, l.pid, l.waitstart, l.mode, l.virtualtransaction, l.transactionid, l.classid::bigint AS high, l.objid::bigint AS low,
+    SELECT l.objsubid, l.granted, l.pid, l.waitstart, l.mode, l.transactionid, l.classid::bigint AS high, l.objid::bigint AS low,
+        CASE WHEN l.pid IS NULL THEN l.virtualtransaction END AS prepared_by,
         ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) AS key
     FROM pg_catalog.pg_locks AS l
     WHERE CASE WHEN l.locktype OPERATOR(pg_catalog.=) 'transactionid' THEN l.pid IS NULL
@@ -30,14 +32,14 @@ WITH every AS MATERIALIZED (
         AND t.high OPERATOR(pg_catalog.=) ANY ('{318473925, 1530767677, 521961639}'::bigint[])
     GROUP BY t.pid
 ), parts AS (
-    SELECT e.pid, e.virtualtransaction, e.waitstart, e.mode,
+    SELECT e.pid, e.prepared_by, e.waitstart, e.mode,
         CASE WHEN e.objsubid OPERATOR(pg_catalog.=) 1 THEN e.key
             ELSE pg_catalog.max(e.key) FILTER (WHERE e.objsubid OPERATOR(pg_catalog.=) 1) OVER (PARTITION BY e.seat) END AS key,
         e.objsubid OPERATOR(pg_catalog.=) 2 AS seated,
         e.objsubid OPERATOR(pg_catalog.=) 1 AND e.granted AND e.pid IS NOT NULL AND e.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AS leads,
         e.objsubid OPERATOR(pg_catalog.=) 1 AND e.granted AND (e.pid IS NULL OR e.mode OPERATOR(pg_catalog.<>) 'ExclusiveLock') AS blocks
     FROM (
-        SELECT k.objsubid, k.granted, k.pid, k.waitstart, k.mode, k.virtualtransaction, k.key,
+        SELECT k.objsubid, k.granted, k.pid, k.waitstart, k.mode, k.prepared_by, k.key,
             CASE WHEN k.objsubid OPERATOR(pg_catalog.=) 2 THEN k.key ELSE pg_catalog.concat('x', pg_catalog.left(pg_catalog.encode(pg_catalog.sha256(
                 pg_catalog.convert_to('pgelector seat:', 'UTF8') OPERATOR(pg_catalog.||) pg_catalog.int8send(k.key)), 'hex'), 16))::bit(64)::bigint
             END OPERATOR(pg_catalog.|) 1::bigint AS seat
@@ -51,18 +53,18 @@ WITH every AS MATERIALIZED (
         END
     ) AS e
 ), elections AS (
-    SELECT p.key, p.pid, p.virtualtransaction, p.waitstart, p.mode, p.seated, p.leads, p.blocks,
+    SELECT p.key, p.pid, p.prepared_by, p.waitstart, p.mode, p.seated, p.leads, p.blocks,
         pg_catalog.bool_or(p.leads) OVER (PARTITION BY p.key) AS led,
         pg_catalog.bool_or(NOT p.blocks) OVER (PARTITION BY p.key) AS wanted
     FROM parts AS p
     WHERE p.key IS NOT NULL
 ), listed AS MATERIALIZED (
-    SELECT e.key, e.pid, e.virtualtransaction, pg_catalog.bool_or(e.leads) AS leads,
+    SELECT e.key, e.pid, e.prepared_by, pg_catalog.bool_or(e.leads) AS leads,
         pg_catalog.bool_or(e.seated) AND NOT pg_catalog.bool_or(e.leads) AS seated, pg_catalog.max(e.waitstart) AS waitstart,
         pg_catalog.max(e.mode) FILTER (WHERE e.blocks) AS blocks
     FROM elections AS e
     WHERE NOT e.blocks OR NOT e.led AND (e.wanted OR sqlc.arg(keys)::pg_catalog.text OPERATOR(pg_catalog.<>) '[]')
-    GROUP BY e.key, e.pid, e.virtualtransaction
+    GROUP BY e.key, e.pid, e.prepared_by
     ORDER BY e.key, leads DESC, seated DESC, pg_catalog.max(e.waitstart) NULLS LAST, e.pid
     LIMIT 10000
 )
@@ -89,7 +91,7 @@ LEFT JOIN LATERAL (
     SELECT g.gid, g.owner
     FROM every AS t
     JOIN pg_catalog.pg_prepared_xacts AS g ON g.transaction OPERATOR(pg_catalog.=) t.transactionid
-    WHERE p.pid IS NULL AND t.pid IS NULL AND t.virtualtransaction OPERATOR(pg_catalog.=) p.virtualtransaction
+    WHERE p.pid IS NULL AND t.pid IS NULL AND t.prepared_by OPERATOR(pg_catalog.=) p.prepared_by
 ) AS x ON true
 WHERE a.pid IS NOT NULL OR x.gid IS NOT NULL
 ORDER BY p.key, granted DESC, deputy DESC, p.waitstart NULLS LAST, p.pid;
