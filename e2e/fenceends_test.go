@@ -74,7 +74,7 @@ func TestAPreparedTransactionThatBlocksTheNextLeaderIsNamed(t *testing.T) {
 		election, gid := s.election(t), unique("order's")
 		ledger := s.ledger(t)
 		quick := elector.WithLease(time.Second)
-		first, term := s.lead(t, d.open(t, 0, s.DSN()), election, quick)
+		first, term := s.lead(t, d.open(t, 0, s.DSN()), election, patient)
 		err := term.InTx(soon(t), first.pool, nil, func(tx *sql.Tx) error {
 			check(t, note(ledger, "in two phases")(tx))
 			_, err := tx.Exec("PREPARE TRANSACTION '" + strings.ReplaceAll(gid, "'", "''") + "'")

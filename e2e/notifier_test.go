@@ -108,9 +108,9 @@ func TestANotificationThatHangsCostsNoTerm(t *testing.T) {
 		eventually(t, "the application's NOTIFY waits for the standby", func() bool { return s.waiting(t) == 1 })
 		election := s.election(t)
 		dsn, _ := s.listenDSN()
-		first := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithNotifier(d.notifier(t, 0, dsn, nil))).run(t, nil)
+		first := s.stand(t, d.open(t, 0, s.DSN()), election, patient, elector.WithNotifier(d.notifier(t, 0, dsn, nil))).run(t, nil)
 		first.elected(t)
-		second := s.stand(t, d.open(t, 0, s.DSN()), election, polling, elector.WithNotifier(d.notifier(t, 0, dsn, nil))).run(t, nil)
+		second := s.stand(t, d.open(t, 0, s.DSN()), election, polling, patient, elector.WithNotifier(d.notifier(t, 0, dsn, nil))).run(t, nil)
 		second.follows(t)
 		eventually(t, "the leader's notification waits for it", func() bool {
 			return one[int](t, s.admin, "SELECT count(*) FROM pg_locks WHERE locktype = 'object' AND NOT granted") > 0

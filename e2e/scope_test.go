@@ -237,7 +237,7 @@ func TestALeaderOutlastsAPauseOfItsPooler(t *testing.T) {
 		stand := func(opts ...elector.Option) *candidate {
 			return s.through(t, d.open(t, 0, b.DSN(waysToAsk["pgx exec"]...)), election, opts...).run(t, nil)
 		}
-		leader := stand()
+		leader := stand(patient)
 		leader.elected(t)
 		deputy := stand(elector.WithTakeover(elector.Deputy))
 		wait(t, deputy, func(e hooks.Campaign) bool { return e.Deputy })
@@ -293,13 +293,13 @@ func TestStrangersInTheDefaultModeOfPgxCostNoTerm(t *testing.T) {
 		if name == "pq" {
 			d = pq
 		}
-		all = append(all, s.through(t, d.open(t, 0, b.DSN(waysToAsk[name]...)), s.election(t)).run(t, nil))
+		all = append(all, s.through(t, d.open(t, 0, b.DSN(waysToAsk[name]...)), s.election(t), patient).run(t, nil))
 	}
 	named := map[*candidate]bool{}
 	election := s.election(t)
 	for _, scope := range []elector.Scope{elector.Auto, elector.TransactionScope} {
 		for range 2 {
-			c := s.through(t, pgx.open(t, 0, b.DSN()), election, elector.WithScope(scope)).run(t, nil)
+			c := s.through(t, pgx.open(t, 0, b.DSN()), election, elector.WithScope(scope), patient).run(t, nil)
 			named[c] = true
 			eventually(t, "it is refused, or elected", func() bool {
 				select {

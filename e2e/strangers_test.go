@@ -41,7 +41,7 @@ func TestAStrangerThatSortsTheBackendsHidesNoTransactionPooler(t *testing.T) {
 		for during := range 16 { // a bit for each of the first statements
 			pool, counter := d.openCounted(t, 0, b.DSN(waysToAsk["pgx exec"]...))
 			counter.each = func(n int) { keep(during>>n&1 == 1) }
-			e, err := elector.New(pool, s.election(t), elector.WithLease(lease), elector.WithScope(elector.SessionScope))
+			e, err := elector.New(pool, s.election(t), patient, elector.WithScope(elector.SessionScope))
 			check(t, err)
 			_, elected, err := e.TryCampaign(soon(t))
 			keep(false)
@@ -114,7 +114,7 @@ func checks(few int) int {
 func (s *server) found(t *testing.T, n int, pool *sql.DB) (poolers int) {
 	t.Helper()
 	for range n {
-		e, err := elector.New(pool, s.election(t), elector.WithLease(lease), elector.WithScope(elector.SessionScope))
+		e, err := elector.New(pool, s.election(t), patient, elector.WithScope(elector.SessionScope))
 		check(t, err)
 		term, elected, err := e.TryCampaign(soon(t))
 		switch {

@@ -279,9 +279,9 @@ func TestTheDefaultsOfARoleEndNoTerm(t *testing.T) {
 				}
 				dsn := s.DSN(pgcluster.ForRole(s.role(t, defaults)))
 				election := s.election(t)
-				leader := s.stand(t, d.open(t, 0, dsn), election).run(t, nil)
+				leader := s.stand(t, d.open(t, 0, dsn), election, patient).run(t, nil)
 				leader.elected(t)
-				deputy := s.stand(t, d.open(t, 1, dsn), election, waiting).run(t, nil)
+				deputy := s.stand(t, d.open(t, 1, dsn), election, waiting, patient).run(t, nil)
 				attempts := deputy.after()
 				for range 5 { // the first may wait for transactions of others
 					next(t, attempts, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })

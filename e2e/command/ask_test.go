@@ -183,7 +183,7 @@ func TestABackendThatDoesNotEndIsNotEvicted(t *testing.T) {
 	check(t, connection(t, dsn).QueryRow(t.Context(), "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1").Scan(&pid))
 	check(t, sandbox.Stop(pid))
 	defer func() { check(t, syscall.Kill(pid, syscall.SIGCONT)) }()
-	evicted := invoke(t, at(dsn), "evict", "x", "--yes", "--timeout", "1s")
+	evicted := invoke(t, at(dsn), "evict", "x", "--yes", "--timeout", "5s")
 	evicted.want(t, exit.Negative, "still holds the lock")
 	if strings.Contains(evicted.err, "could not connect") {
 		t.Errorf("it says %s", evicted.err)
@@ -225,7 +225,7 @@ func TestResignLeavesTheLeaderInOfficeIfTheSuccessorDoesNotCome(t *testing.T) {
 	t.Parallel()
 	dsn := shared.Get(t).DSN()
 	invoke(t, at(dsn), "resign", name(t), "--or-anyone").want(t, exit.Usage, "--to")
-	first := lead(t, dsn, name(t), "first", "--lease", "1s")
+	first := lead(t, dsn, name(t), "first", "--lease", "5s")
 	invoke(t, at(dsn), "resign", name(t), "--to", "nobody").want(t, exit.Negative, `"nobody" did not come in time; first leads now`)
 	invoke(t, at(dsn), "resign", name(t), "--to", "nobody", "--or-anyone").want(t, exit.OK)
 	first.ends(t, exit.Lost)
@@ -377,8 +377,8 @@ func TestDoctorGivesEachQuestionItsTimeout(t *testing.T) {
 		proxy, err := pgcluster.NewProxy(t.Context(), upstream)
 		check(t, err)
 		t.Cleanup(func() { _ = proxy.Close() })
-		proxy.Slow(50*time.Millisecond, 0) // each way
-		invoke(t, at(proxy.DSN()), "doctor", "--timeout", "2s").want(t, exit.OK, append(more, "Elections run safely here")...)
+		proxy.Slow(100*time.Millisecond, 0) // each way
+		invoke(t, at(proxy.DSN()), "doctor", "--timeout", "4s").want(t, exit.OK, append(more, "Elections run safely here")...)
 	}
 	t.Run("the server", func(t *testing.T) { far(t, c.Addr()) })
 	t.Run("a pooler in session mode", func(t *testing.T) {

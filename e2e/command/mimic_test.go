@@ -137,7 +137,7 @@ func (s *imitated) lead(scope elector.Scope) string {
 		pool, err := sql.Open(driver, s.dsn)
 		check(s.T, err)
 		s.Cleanup(func() { _ = pool.Close() })
-		e, err := elector.New(pool, "imitated "+scope.String(), elector.WithScope(scope), elector.WithLease(3*time.Second), elector.WithRetryInterval(100*time.Millisecond), elector.WithTakeover(elector.Poll))
+		e, err := elector.New(pool, "imitated "+scope.String(), elector.WithScope(scope), elector.WithLease(30*time.Second), elector.WithHeartbeatInterval(600*time.Millisecond), elector.WithRetryInterval(100*time.Millisecond), elector.WithTakeover(elector.Poll))
 		check(s.T, err)
 		both = append(both, e)
 		ctx, cancel := context.WithTimeout(s.Context(), 15*time.Second)

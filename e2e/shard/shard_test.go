@@ -54,15 +54,15 @@ type member struct {
 	read chan struct{} // closed when all its entries are
 }
 
-func newGroup(t *testing.T) *group { return groupOf(t, shards) }
+func newGroup(t *testing.T) *group { return groupOf(t, shards, lease) }
 
-func groupOf(t *testing.T, shards int, opts ...pgcluster.Option) *group {
+func groupOf(t *testing.T, shards int, lease time.Duration, opts ...pgcluster.Option) *group {
 	t.Helper()
 	c, err := pgcluster.Start(t.Context(), opts...)
 	check(t, err)
 	admin, err := sql.Open("pgx", c.DSN())
 	check(t, err)
-	g := &group{T: t, Cluster: c, name: "group-" + strings.ToLower(rand.Text()[:6]), shards: shards, admin: admin, members: map[string]*member{}}
+	g := &group{T: t, Cluster: c, name: "group-" + strings.ToLower(rand.Text()[:6]), shards: shards, lease: lease, admin: admin, members: map[string]*member{}}
 	t.Cleanup(func() {
 		for id := range g.members {
 			g.leave(id)
@@ -80,7 +80,7 @@ func (g *group) join(ids ...string) {
 	g.Helper()
 	for _, id := range ids {
 		driver := []string{"pgx", "postgres"}[len(g.members)%2]
-		text, err := json.Marshal(settings{Driver: driver, DSN: g.DSN(), Group: g.name, ID: id, Shards: g.shards})
+		text, err := json.Marshal(settings{Driver: driver, DSN: g.DSN(), Group: g.name, ID: id, Shards: g.shards, Lease: g.lease})
 		check(g.T, err)
 		m := &member{Cmd: exec.Command(os.Args[0]), read: make(chan struct{})}
 		m.Env = append(os.Environ(), memberVariable+"="+string(text))
@@ -283,6 +283,7 @@ func TestMain(m *testing.M) {
 type settings struct {
 	Driver, DSN, Group, ID string
 	Shards                 int
+	Lease                  time.Duration
 }
 
 // An entry is what a member says of one shard.
@@ -320,7 +321,7 @@ func beMember(text string) (status int) {
 		<-ctx.Done()
 		say(name, false, context.Cause(ctx).Error())
 		return nil
-	}, shard.WithSession(elector.WithCandidateID(s.ID), elector.WithLease(lease), elector.WithHeartbeatInterval(lease/10)))
+	}, shard.WithSession(elector.WithCandidateID(s.ID), elector.WithLease(s.Lease), elector.WithHeartbeatInterval(s.Lease/10)))
 	if ctx.Err() == nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -337,7 +338,7 @@ var (
 //
 //	go -C e2e test ./shard -run ManyShards -v -shards=10000 -members=3
 func TestManyShardsOverManyMembers(t *testing.T) {
-	g := groupOf(t, *scaleShards, pgcluster.WithSetting("max_locks_per_transaction", "256"))
+	g := groupOf(t, *scaleShards, 10*lease, pgcluster.WithSetting("max_locks_per_transaction", "256"))
 	var ids []string
 	for i := range *scaleMembers {
 		ids = append(ids, fmt.Sprint("m", i))
