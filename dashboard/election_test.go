@@ -290,3 +290,13 @@ func TestAGroupOfShardsIsOneSection(t *testing.T) {
 		t.Errorf("a group without shards: %v", err)
 	}
 }
+
+// A candidate that was killed did not record the end of its term, and may lead again.
+func TestTheTokenIsThatOfTheSessionThatLeads(t *testing.T) {
+	for elected, want := range map[time.Duration]string{-time.Hour: "", 500 * time.Millisecond: "7"} { // since, in whole seconds
+		g := &found{led: noon, terms: []roster.Term{{CandidateID: "a", Token: 7, ElectedAt: noon.Add(elected)}}}
+		if _, token := g.since(&candidate{ID: "a"}, noon.Add(time.Second)); token != want {
+			t.Errorf("elected %v after the session began to lead: token %q, want %q", elected, token, want)
+		}
+	}
+}

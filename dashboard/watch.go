@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -147,21 +149,43 @@ func (s source) maxStuck() int {
 // leads.
 func (s source) look(ctx context.Context) (facts, error) {
 	f, err := pooled.Ask(ctx, s.pool, func(q db.DBTX) (facts, error) { return ask(ctx, db.New(q)) })
-	if err != nil || s.roster == nil {
+	if err != nil {
 		return f, err
 	}
-	if f.candidates, f.rosterErr = s.roster.Candidates(ctx); f.rosterErr != nil {
-		return f, nil
+	if s.roster != nil {
+		f.candidates, f.rosterErr = s.roster.Candidates(ctx)
 	}
-	all, _ := group(f.withoutShards(s.groups), s.names, true)
+	all, _ := group(f.withoutShards(s.groups), s.names, s.roster != nil)
 	var keys []int64
 	for _, g := range all {
 		keys = append(keys, g.key)
 	}
-	if len(keys) > 0 {
+	if s.roster != nil && f.rosterErr == nil && len(keys) > 0 {
 		f.terms, f.rosterErr = s.roster.Terms(ctx, min(maxTerms, max(maxTermsInAll/len(keys), 1)), keys...)
 	}
-	return f, nil
+	if len(f.locks) >= db.MostLocks { // it has not said of all who leads them
+		for _, g := range s.groups {
+			keys = slices.AppendSeq(slices.AppendSeq(keys, maps.Keys(g.shards)), maps.Keys(g.seats))
+		}
+		locks := f.locks
+		f.locks, err = pooled.Ask(ctx, s.pool, func(q db.DBTX) ([]db.AdvisoryLocksRow, error) { return askOf(ctx, db.New(q), locks, keys) })
+	}
+	return f, err
+}
+
+// askOf returns the locks with those of the elections with these keys asked for anew.
+func askOf(ctx context.Context, q *db.Queries, locks []db.AdvisoryLocksRow, keys []int64) ([]db.AdvisoryLocksRow, error) {
+	slices.Sort(keys)
+	keys = slices.Compact(keys)
+	all := without(locks, func(row db.AdvisoryLocksRow) bool { _, ours := slices.BinarySearch(keys, row.Key); return ours })
+	for some := range slices.Chunk(keys, db.MostLocks/10) {
+		rows, err := q.AdvisoryLocks(ctx, db.Keys(some...))
+		if err != nil {
+			return nil, fmt.Errorf("ask who leads: %w", err)
+		}
+		all = append(all, rows...)
+	}
+	return all, nil
 }
 
 func ask(ctx context.Context, q *db.Queries) (f facts, err error) {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strings"
 	"sync"
@@ -16,6 +17,8 @@ import (
 	"time"
 
 	"github.com/DATA-DOG/go-sqlmock"
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/roster"
 )
@@ -287,6 +290,39 @@ func (d deaf) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, er
 }
 
 func (d *detour) Driver() driver.Driver { return d.first.Driver() }
+
+// The server lists the locks with the lowest keys.
+func TestALeaderIsShownAlthoughAnotherProgramHasMoreLocksThanAreListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := electortest.NewServer()
+		defer server.Close()
+		pool := server.Open()
+		defer pool.Close()
+		conn, err := pool.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		type one struct {
+			Key int64 `json:"key"`
+		}
+		locks := []one{{elector.KeyFromName("orders")}}
+		for i := range db.MostLocks {
+			locks = append(locks, one{math.MinInt64 + int64(i)})
+		}
+		text, _ := json.Marshal(locks)
+		if _, err := db.New(conn).TryLocks(t.Context(), string(text)); err != nil {
+			t.Fatal(err)
+		}
+		page, err := New(pool, WithElections("orders"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w := get(page, "GET", "/"); w.Code != http.StatusOK || strings.Contains(w.Body.String(), "nobody leads") {
+			t.Errorf("got %d:\n%s", w.Code, w.Body)
+		}
+	})
+}
 
 // As with lib/pq, a call on a cut connection returns only when the network is repaired. The
 // page asks on another connection, and says how old its data is.

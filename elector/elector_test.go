@@ -188,6 +188,47 @@ func TestTheCauseOfATermThatEndsOnRequestSaysWhoAskedForWhat(t *testing.T) {
 	}
 }
 
+// It is taken up just as the term ends by itself. The same session may lead again before the one who
+// asks looks, who therefore needs an answer.
+func TestARequestToATermThatHasJustEndedIsAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := electortest.NewServer()
+		defer server.Close()
+		pool := server.Open()
+		defer pool.Close()
+		session, err := NewSession(pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := session.Elector("orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		term, err := e.Campaign(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := term.Resign(t.Context()); err != nil {
+			t.Error(err)
+		}
+		const answer = 77
+		answered := func() bool {
+			synctest.Wait()
+			return slices.ContainsFunc(server.Locks(), func(l electortest.Lock) bool { return l.Guard && l.Key == answer })
+		}
+		withdrawn := term.answer(inbox.Request{Key: inbox.ResignKey(KeyFromName("orders")), Answer: answer})
+		if !answered() {
+			t.Errorf("nobody holds the lock that answers: %+v", server.Locks())
+		}
+		if withdrawn(); answered() {
+			t.Error("the answer outlives the request")
+		}
+		if err := session.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A shared session outlives the term, and its heartbeat may come just as the term ends.
 func TestNothingOfATermIsAnnouncedOnceItHasEnded(t *testing.T) {
 	var got []string

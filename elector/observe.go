@@ -170,8 +170,9 @@ func (e *Elector) LastLeader() (candidateID string, at time.Time) {
 
 // Candidates asks the server for the candidates that it knows: the leader first, then the
 // deputy, then others that wait in the server's queue. The other followers hold nothing in
-// the server between their attempts, so they do not show. For a moment there may be two
-// deputies, or none.
+// the server between their attempts, so they do not show. The leader is asked for before the
+// others: while it changes, the list may have a session twice, or not at all, and for a moment
+// there may be two deputies, or none.
 func (e *Elector) Candidates(ctx context.Context) ([]Candidate, error) {
 	var all []Candidate
 	leader, err := e.Leader(ctx)

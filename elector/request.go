@@ -213,7 +213,8 @@ func (t *Term) answer(r inbox.Request) (withdrawn func()) {
 	stands, withdraw := context.WithCancel(context.Background())
 	if transfer {
 		go t.transferOnRequest(stands, r, cause)
-	} else if t.end(hooks.Requested, cause) {
+	} else {
+		t.end(hooks.Requested, cause) // or it has just ended for another reason
 		go t.tellEnded(stands, r)
 	}
 	return withdraw

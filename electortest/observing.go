@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"slices"
 	"time"
+
+	"github.com/pgelector/pgelector/db"
 )
 
 // role is the only role. It may see everything.
@@ -111,13 +113,17 @@ func largestHolder(x *execution, m *message) (a Answer, err error) {
 
 func advisoryLocks(x *execution, m *message) (a Answer, err error) {
 	keys, err := m.integers(0)
+	tells := map[*backend][]any{}
 	add := func(key int64, leads bool, f follower, blocks string) {
 		row := append([]any{key, leads, f.seated}, seen(f.backend)...)
-		row = append(append(row, micros(f.since), micros(f.asked)), x.server.told(f.backend)...)
+		if tells[f.backend] == nil {
+			tells[f.backend] = x.server.told(f.backend)
+		}
+		row = append(append(row, micros(f.since), micros(f.asked)), tells[f.backend]...)
 		a.Rows = append(a.Rows, append(row, blocks, ""))
 	}
 	for _, row := range x.server.lockRows() {
-		if row.Guard || len(keys) > 0 && !slices.Contains(keys, row.Key) || slices.ContainsFunc(a.Rows, func(r []any) bool { return r[0] == row.Key }) {
+		if row.Guard || len(keys) > 0 && !slices.Contains(keys, row.Key) || len(a.Rows) > 0 && a.Rows[len(a.Rows)-1][0] == row.Key {
 			continue
 		}
 		leader, followers := x.server.holder(bigint(row.Key)), x.server.followers(row.Key, seatKey(row.Key))
@@ -133,6 +139,7 @@ func advisoryLocks(x *execution, m *message) (a Answer, err error) {
 			}
 		}
 	}
+	a.Rows = a.Rows[:min(len(a.Rows), db.MostLocks)]
 	return a, err
 }
 

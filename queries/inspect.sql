@@ -103,7 +103,8 @@ SELECT (extract(epoch FROM pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 
 -- name: Capacity :one
 -- Capacity is the use and size of the lock table and of the connection limits. A limit of -1
 -- means none. Fast-path locks do not use the lock table. The size is what the manual promises (20.12): the
--- server's own processes, and up to PostgreSQL 18 a tenth more, come on top of it.
+-- server's own processes, and up to PostgreSQL 18 a tenth more, come on top of it. Without
+-- pg_read_all_stats a role does not see backend_type, and other roles' workers are counted as connections.
 SELECT
     (pg_catalog.current_setting('max_locks_per_transaction')::bigint
         OPERATOR(pg_catalog.*) (pg_catalog.current_setting('max_connections')::bigint
@@ -112,7 +113,7 @@ SELECT
     (pg_catalog.current_setting('max_connections')::bigint
         OPERATOR(pg_catalog.-) pg_catalog.current_setting('superuser_reserved_connections')::bigint
         OPERATOR(pg_catalog.-) COALESCE(pg_catalog.current_setting('reserved_connections', true), '0')::bigint)::bigint AS connection_slots,
-    (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity AS a WHERE a.backend_type OPERATOR(pg_catalog.=) 'client backend')::bigint AS connections,
+    (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity AS a WHERE COALESCE(a.backend_type, 'client backend') OPERATOR(pg_catalog.=) 'client backend' AND a.datid IS NOT NULL)::bigint AS connections,
     COALESCE((SELECT r.rolconnlimit FROM pg_catalog.pg_roles AS r WHERE r.rolname OPERATOR(pg_catalog.=) current_user), -1)::bigint AS role_limit,
     (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity AS a WHERE a.usename OPERATOR(pg_catalog.=) current_user)::bigint AS role_connections,
     (SELECT d.datconnlimit FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())::bigint AS database_limit,
@@ -122,8 +123,8 @@ SELECT
 -- Privileges are those that operators need.
 SELECT
     current_user::pg_catalog.text AS role,
-    pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', 'MEMBER')::boolean AS reads_stats,
-    pg_catalog.pg_has_role(current_user, 'pg_signal_backend', 'MEMBER')::boolean AS signals_backends;
+    pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')::boolean AS reads_stats,
+    pg_catalog.pg_has_role(current_user, 'pg_signal_backend', 'USAGE')::boolean AS signals_backends;
 
 -- name: SessionEnders :many
 -- SessionEnders are the settings by which the server would end a session or a statement of

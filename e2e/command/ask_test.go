@@ -390,8 +390,17 @@ func TestDoctorGivesEachQuestionItsTimeout(t *testing.T) {
 func TestDoctorWarnsOfASlowLinkAndFewConnections(t *testing.T) {
 	t.Parallel()
 	c := own(t)
-	check(t, c.Exec(t.Context(), "CREATE ROLE few LOGIN CONNECTION LIMIT 6"))
+	check(t, c.Exec(t.Context(), "CREATE ROLE few LOGIN CONNECTION LIMIT 6; CREATE ROLE many LOGIN NOINHERIT; GRANT pg_read_all_stats, pg_signal_backend TO many"))
 	invoke(t, at(c.DSN(pgcluster.ForRole("few"))), "doctor").want(t, exit.OK, "warn  connections", "CONNECTION LIMIT")
+	for range 3 { // which others hold, and the role sees little of
+		connection(t, c.DSN())
+	}
+	crowd := invoke(t, at(c.DSN(pgcluster.ForRole("many"))), "doctor")
+	crowd.want(t, exit.OK, "does not see the address and start of other roles' leaders", "can evict only leaders of its own role")
+	_, used, _ := strings.Cut(crowd.out, "ok    connections      ")
+	if n, err := strconv.Atoi(strings.Split(used, " ")[0]); err != nil || n < 4 {
+		t.Errorf("%d connections are in use, at least 4 are:\n%s", n, crowd.out)
+	}
 	proxy, err := c.Proxy(t.Context())
 	check(t, err)
 	proxy.Slow(50*time.Millisecond, 0) // each way, so a lease of 5 s is too short

@@ -304,6 +304,9 @@ func (x *Examination) elections(ctx context.Context) error {
 		}
 	}
 	x.say(ok, "elections", "%d have a leader, and %d a deputy: %d sessions are pinned", led, deputies, len(pinned))
+	if len(rows) >= db.MostLocks {
+		x.say(note, "elections", "the database has more advisory locks than are listed: these are of the first %d", len(rows))
+	}
 	if hidden > 0 {
 		x.say(note, "deputy", "role %s may not see whether %d of the deputies still ask: GRANT pg_read_all_stats if needed", x.role, hidden)
 	}

@@ -52,7 +52,7 @@ func (s *Snapshot) tell(candidates []roster.Candidate, terms []roster.Term) {
 		e := &s.Elections[i]
 		known[e.Key] = true
 		e.Name = cmp.Or(e.Name, names[e.Key])
-		if t := current[e.Key]; e.Leader != nil && t.CandidateID == e.Leader.ID {
+		if t := current[e.Key]; e.Leader != nil && t.CandidateID == e.Leader.ID && !(e.Leader.LeadingSince != nil && t.ElectedAt.Before(*e.Leader.LeadingSince)) { // else of an earlier session of that name
 			e.Token = t.Token
 		}
 	}

@@ -31,9 +31,6 @@ type Snapshot struct {
 	recorded bool // a roster was read
 }
 
-// most is how many rows AdvisoryLocks returns at most.
-const most = 10_000
-
 // Election is one key with its leader, its deputy and other waiters.
 type Election struct {
 	Name    string      `json:"name,omitempty"`         // if the caller gave it, or a roster knows it
@@ -94,7 +91,7 @@ func Look(ctx context.Context, pool *sql.DB, names ...string) (Snapshot, error) 
 	case err != nil:
 		return Snapshot{}, err
 	}
-	return Snapshot{At: time.Now().UTC(), Elections: arrange(rows, names, clock), Cut: len(rows) >= most, asked: len(names) > 0}, nil
+	return Snapshot{At: time.Now().UTC(), Elections: arrange(rows, names, clock), Cut: len(rows) >= db.MostLocks, asked: len(names) > 0}, nil
 }
 
 func locks(ctx context.Context, q *db.Queries, names []string) (all []db.AdvisoryLocksRow, clock time.Time, err error) {
