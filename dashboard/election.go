@@ -110,7 +110,7 @@ func (g *found) since(leader *candidate, now time.Time) (since, string) {
 		return since{}, ""
 	case leader == nil:
 		return ago(last.EndedAt, now), ""
-	case last.Reason == "" && last.CandidateID == leader.ID && !last.ElectedAt.IsZero() && !last.ElectedAt.Before(g.led): // else of an earlier session of that name
+	case last.Reason == "" && last.CandidateID == leader.ID && !last.ElectedAt.IsZero():
 		return ago(last.ElectedAt, now), strconv.FormatInt(last.Token, 10)
 	case !g.led.IsZero():
 		return ago(g.led, now), ""

@@ -292,11 +292,29 @@ func TestAGroupOfShardsIsOneSection(t *testing.T) {
 }
 
 // A candidate that was killed did not record the end of its term, and may lead again.
-func TestTheTokenIsThatOfTheSessionThatLeads(t *testing.T) {
-	for elected, want := range map[time.Duration]string{-time.Hour: "", 500 * time.Millisecond: "7"} { // since, in whole seconds
-		g := &found{led: noon, terms: []roster.Term{{CandidateID: "a", Token: 7, ElectedAt: noon.Add(elected)}}}
-		if _, token := g.since(&candidate{ID: "a"}, noon.Add(time.Second)); token != want {
-			t.Errorf("elected %v after the session began to lead: token %q, want %q", elected, token, want)
+func TestATermOfAnEarlierSessionHasEnded(t *testing.T) {
+	for _, c := range []struct {
+		what           string
+		connected, led time.Time // zero if it is not known
+		want           string
+	}{
+		{"the session began to lead before, in whole seconds", noon.Add(-time.Hour), noon.Add(-time.Second), ""},
+		{"the session began to lead later", noon.Add(-time.Hour), noon.Add(time.Second), roster.Lost},
+		{"a shared session that is older", noon.Add(-time.Hour), time.Time{}, ""},
+		{"a shared session that is younger", noon.Add(time.Second), time.Time{}, roster.Lost},
+		{"nothing is known of the session", time.Time{}, time.Time{}, ""},
+	} {
+		row := session("a", 0)
+		for at, into := range map[time.Time]*int64{c.connected: &row.ConnectedMicros, c.led: &row.SinceMicros} {
+			if !at.IsZero() {
+				*into = at.UnixMicro()
+			}
+		}
+		all, _ := group(facts{at: noon, locks: []db.AdvisoryLocksRow{row},
+			terms: []roster.Term{{Election: "orders", Key: row.Key, CandidateID: "a", Token: 7, ElectedAt: noon}}}, nil, true)
+		_, token := all[0].since(&candidate{ID: "a"}, noon)
+		if got := all[0].terms[0].Reason; got != c.want || (token == "7") != (c.want == "") {
+			t.Errorf("%s: the term has ended %q, and its token is shown as %q", c.what, got, token)
 		}
 	}
 }

@@ -66,8 +66,22 @@ func group(f facts, names []string, hasRoster bool) (all []*found, others []othe
 	for _, t := range f.terms {
 		of[t.Key].terms = append(of[t.Key].terms, t)
 	}
+	for _, g := range all {
+		g.endStale()
+	}
 	noteSeats(all)
 	return all, others
+}
+
+// endStale ends the newest term if its candidate leads by a later session: it did not record the end.
+func (g *found) endStale() {
+	began := g.led
+	if began.IsZero() { // a shared session does not say
+		began = g.connected
+	}
+	if len(g.terms) > 0 && g.terms[0].Reason == "" && !g.terms[0].ElectedAt.IsZero() && began.After(g.terms[0].ElectedAt) {
+		g.terms[0].Reason = roster.Lost
+	}
 }
 
 // noteSeats explains the elections that members of a group of shards lead to be counted: those

@@ -163,7 +163,10 @@ func (s source) look(ctx context.Context) (facts, error) {
 	if s.roster != nil && f.rosterErr == nil && len(keys) > 0 {
 		f.terms, f.rosterErr = s.roster.Terms(ctx, min(maxTerms, max(maxTermsInAll/len(keys), 1)), keys...)
 	}
-	if len(f.locks) >= db.MostLocks { // it has not said of all who leads them
+	if len(s.names) == 0 && s.roster == nil {
+		keys = nil // they are those of the locks
+	}
+	if len(f.locks) >= db.MostRows { // a leader may be missing
 		for _, g := range s.groups {
 			keys = slices.AppendSeq(slices.AppendSeq(keys, maps.Keys(g.shards)), maps.Keys(g.seats))
 		}
@@ -178,7 +181,7 @@ func askOf(ctx context.Context, q *db.Queries, locks []db.AdvisoryLocksRow, keys
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
 	all := without(locks, func(row db.AdvisoryLocksRow) bool { _, ours := slices.BinarySearch(keys, row.Key); return ours })
-	for some := range slices.Chunk(keys, db.MostLocks/10) {
+	for some := range slices.Chunk(keys, db.MostRows/10) {
 		rows, err := q.AdvisoryLocks(ctx, db.Keys(some...))
 		if err != nil {
 			return nil, fmt.Errorf("ask who leads: %w", err)

@@ -307,12 +307,15 @@ func TestALeaderIsShownAlthoughAnotherProgramHasMoreLocksThanAreListed(t *testin
 			Key int64 `json:"key"`
 		}
 		locks := []one{{elector.KeyFromName("orders")}}
-		for i := range db.MostLocks {
+		for i := range db.MostRows {
 			locks = append(locks, one{math.MinInt64 + int64(i)})
 		}
 		text, _ := json.Marshal(locks)
 		if _, err := db.New(conn).TryLocks(t.Context(), string(text)); err != nil {
 			t.Fatal(err)
+		}
+		if !strings.Contains(db.AdvisoryLocks, fmt.Sprintf("LIMIT %d", db.MostRows)) {
+			t.Error("db.MostRows is not the limit of the statement")
 		}
 		page, err := New(pool, WithElections("orders"))
 		if err != nil {

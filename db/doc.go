@@ -52,8 +52,8 @@ const (
 	PingTransaction = "-- name: PingTransaction :one\nSHOW pgelector.transaction"
 )
 
-// MostLocks is how many rows AdvisoryLocks returns at most. If there are as many, it may lack others.
-const MostLocks = 10_000
+// MostRows is how many rows AdvisoryLocks returns at most. If it returns as many, others may be missing.
+const MostRows = 10_000
 
 // Keys writes keys as the statements take them that are about many: a JSON array of
 // strings, which no number's precision bounds.

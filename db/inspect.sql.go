@@ -62,8 +62,6 @@ WITH every AS MATERIALIZED (
     FROM elections AS e
     WHERE NOT e.blocks OR NOT e.led AND (e.wanted OR $1::pg_catalog.text OPERATOR(pg_catalog.<>) '[]')
     GROUP BY e.key, e.pid, e.prepared_by
-    ORDER BY e.key, leads DESC, seated DESC, pg_catalog.max(e.waitstart) NULLS LAST, e.pid
-    LIMIT 10000
 )
 SELECT
     p.key::bigint AS key,
@@ -92,6 +90,7 @@ LEFT JOIN LATERAL (
 ) AS x ON true
 WHERE a.pid IS NOT NULL OR x.gid IS NOT NULL
 ORDER BY p.key, granted DESC, deputy DESC, p.waitstart NULLS LAST, p.pid
+LIMIT 10000
 `
 
 type AdvisoryLocksRow struct {
@@ -124,8 +123,9 @@ type AdvisoryLocksRow struct {
 // a seat, those are listed, too, that keep it from the candidates (Holder).
 //
 // Others choose how many locks there are. So the parts of an election are put together by sorting,
-// and not by a join whose plan would hang on an estimate. Of a session virtualtransaction is not asked:
-// pg_locks reads it lock by lock, and a statement may begin or end between two locks of the session.
+// and not by a join whose plan would hang on an estimate. The server reads virtualtransaction separately
+// for each lock, and it changes with each statement. So it is used only for prepared transactions, which
+// have no pid.
 func (q *Queries) AdvisoryLocks(ctx context.Context, keys string) ([]AdvisoryLocksRow, error) {
 	rows, err := q.db.QueryContext(ctx, AdvisoryLocks, keys)
 	if err != nil {
@@ -227,7 +227,8 @@ func (q *Queries) Clock(ctx context.Context) (int64, error) {
 const Privileges = `-- name: Privileges :one
 SELECT
     current_user::pg_catalog.text AS role,
-    pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')::boolean AS reads_stats,
+    pg_catalog.pg_has_role(current_user, 'pg_read_all_stats',
+        CASE WHEN pg_catalog.current_setting('server_version_num')::integer OPERATOR(pg_catalog.<) 150000 THEN 'MEMBER' ELSE 'USAGE' END)::boolean AS reads_stats,
     pg_catalog.pg_has_role(current_user, 'pg_signal_backend', 'USAGE')::boolean AS signals_backends
 `
 
@@ -237,7 +238,8 @@ type PrivilegesRow struct {
 	SignalsBackends bool
 }
 
-// Privileges are those that operators need.
+// Privileges are those that operators need. A role must inherit them; before PostgreSQL 15 pg_read_all_stats
+// need not be inherited.
 func (q *Queries) Privileges(ctx context.Context) (PrivilegesRow, error) {
 	row := q.db.QueryRowContext(ctx, Privileges)
 	var i PrivilegesRow

@@ -141,8 +141,8 @@ func TestWhateverLooksWorksThroughATransactionPooler(t *testing.T) {
 	})
 }
 
-// The server reads which transaction a session is in lock by lock, here with many locks of others between, and
-// the leader's session begins and ends transactions meanwhile.
+// The server reads a session's transaction separately for each of its locks. Many locks of others lie between,
+// and the leader's session begins and ends transactions meanwhile.
 func TestALeaderIsListedOnceWhateverItsSessionDoes(t *testing.T) {
 	inSessionScope(t, "the locks are those of a session")
 	t.Parallel()

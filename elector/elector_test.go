@@ -67,28 +67,30 @@ func TestOnlyARollbackInsideTheTermIsRetryable(t *testing.T) {
 
 // While a hook is slow, a newer heartbeat replaces one that waits. Other events are kept.
 func TestOnlyHeartbeatsThatWaitAreReplaced(t *testing.T) {
-	slow := make(chan struct{})
-	var got []string
-	a := newAnnouncer(hooks.Origin{}, []hooks.Hook{hooks.Funcs{
-		Error: func(_ context.Context, f hooks.Failure) {
-			<-slow
-			got = append(got, string(f.Op))
-		},
-		Heartbeat: func(_ context.Context, h hooks.Heartbeat) { got = append(got, h.Took.String()) },
-	}}, leaseOf(defaultLease))
-	fail := func(op hooks.Op) { a.post(a.failure(t.Context(), hooks.Failure{Op: op})) }
-	fail("slow")
-	a.heartbeat(t.Context(), hooks.Heartbeat{Took: 1})
-	fail("a")
-	a.heartbeat(t.Context(), hooks.Heartbeat{Took: 2})
-	a.heartbeat(t.Context(), hooks.Heartbeat{Took: 3})
-	fail("b")
-	fail("c")
-	close(slow)
-	a.flush()
-	if want := []string{"slow", "1ns", "a", "3ns", "b", "c"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		slow := make(chan struct{})
+		var got []string
+		a := newAnnouncer(hooks.Origin{}, []hooks.Hook{hooks.Funcs{
+			Error: func(_ context.Context, f hooks.Failure) {
+				<-slow
+				got = append(got, string(f.Op))
+			},
+			Heartbeat: func(_ context.Context, h hooks.Heartbeat) { got = append(got, h.Took.String()) },
+		}}, leaseOf(defaultLease))
+		fail := func(op hooks.Op) { a.post(a.failure(t.Context(), hooks.Failure{Op: op})) }
+		fail("slow")
+		a.heartbeat(t.Context(), hooks.Heartbeat{Took: 1})
+		fail("a")
+		a.heartbeat(t.Context(), hooks.Heartbeat{Took: 2})
+		a.heartbeat(t.Context(), hooks.Heartbeat{Took: 3})
+		fail("b")
+		fail("c")
+		close(slow)
+		a.flush()
+		if want := []string{"slow", "1ns", "a", "3ns", "b", "c"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
 }
 
 func TestEachEventHasItsOriginAndTime(t *testing.T) {
@@ -188,8 +190,8 @@ func TestTheCauseOfATermThatEndsOnRequestSaysWhoAskedForWhat(t *testing.T) {
 	}
 }
 
-// It is taken up just as the term ends by itself. The same session may lead again before the one who
-// asks looks, who therefore needs an answer.
+// It is taken up just as the term ends by itself. The one who asks sees only the session, which may lead
+// again at once. So it needs an answer.
 func TestARequestToATermThatHasJustEndedIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := electortest.NewServer()

@@ -533,8 +533,8 @@ func WithDeputyInterval(d time.Duration) SessionOption {
 // small record. A wait that is cancelled (pg_cancel_backend) is answered like one that was
 // acknowledged; an answer that takes more than half of the validity is therefore not counted.
 // With pg_read_all_stats the role can see, and the elector checks, how far each standby has
-// got. Without it, commits also count that did not wait, while a checkpoint keeps the server
-// from heeding a list that was set anew.
+// got. Without it, a commit may count although it did not wait: during a checkpoint the server
+// may not heed a new list yet.
 //
 // It excludes [TransactionScope]. An elector of a shared session cannot have it.
 func WithSynchronousStandby(longestLease time.Duration) Option {

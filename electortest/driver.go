@@ -355,7 +355,7 @@ func (c *conn) call(ctx context.Context, m *message) (Answer, error) {
 	case c.dead:
 		return Answer{}, driver.ErrBadConn
 	case ctx.Err() != nil:
-		return Answer{}, fmt.Errorf("%w: %w", errNotSent, context.Cause(ctx))
+		return Answer{}, fmt.Errorf("%w: %w", errNotSent, ctx.Err())
 	}
 	b, err := c.route(ctx, m)
 	if err != nil {

@@ -139,7 +139,7 @@ func advisoryLocks(x *execution, m *message) (a Answer, err error) {
 			}
 		}
 	}
-	a.Rows = a.Rows[:min(len(a.Rows), db.MostLocks)]
+	a.Rows = a.Rows[:min(len(a.Rows), db.MostRows)]
 	return a, err
 }
 

@@ -49,7 +49,8 @@ func newMock(t *testing.T) (*sql.DB, sqlmock.Sqlmock) {
 // watch returns a Monitor of followers web-1 in the elections.
 func watch(t *testing.T, pool *sql.DB, elections []string, opts ...health.Option) *health.Monitor {
 	t.Helper()
-	m, err := health.New(pool, opts...)
+	patient := []health.Option{health.WithTimeout(time.Minute), health.WithCache(time.Minute)}
+	m, err := health.New(pool, append(patient, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

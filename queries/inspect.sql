@@ -11,8 +11,9 @@
 -- a seat, those are listed, too, that keep it from the candidates (Holder).
 --
 -- Others choose how many locks there are. So the parts of an election are put together by sorting,
--- and not by a join whose plan would hang on an estimate. Of a session virtualtransaction is not asked:
--- pg_locks reads it lock by lock, and a statement may begin or end between two locks of the session.
+-- and not by a join whose plan would hang on an estimate. The server reads virtualtransaction separately
+-- for each lock, and it changes with each statement. So it is used only for prepared transactions, which
+-- have no pid.
 WITH every AS MATERIALIZED (
     SELECT l.objsubid, l.granted, l.pid, l.waitstart, l.mode, l.transactionid, l.classid::bigint AS high, l.objid::bigint AS low,
         CASE WHEN l.pid IS NULL THEN l.virtualtransaction END AS prepared_by,
@@ -65,8 +66,6 @@ WITH every AS MATERIALIZED (
     FROM elections AS e
     WHERE NOT e.blocks OR NOT e.led AND (e.wanted OR sqlc.arg(keys)::pg_catalog.text OPERATOR(pg_catalog.<>) '[]')
     GROUP BY e.key, e.pid, e.prepared_by
-    ORDER BY e.key, leads DESC, seated DESC, pg_catalog.max(e.waitstart) NULLS LAST, e.pid
-    LIMIT 10000
 )
 SELECT
     p.key::bigint AS key,
@@ -94,7 +93,8 @@ LEFT JOIN LATERAL (
     WHERE p.pid IS NULL AND t.pid IS NULL AND t.prepared_by OPERATOR(pg_catalog.=) p.prepared_by
 ) AS x ON true
 WHERE a.pid IS NOT NULL OR x.gid IS NOT NULL
-ORDER BY p.key, granted DESC, deputy DESC, p.waitstart NULLS LAST, p.pid;
+ORDER BY p.key, granted DESC, deputy DESC, p.waitstart NULLS LAST, p.pid
+LIMIT 10000;
 
 -- name: Clock :one
 -- Clock is the server's clock, in microseconds since 1970.
@@ -120,10 +120,12 @@ SELECT
     (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity AS a WHERE a.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())::bigint AS database_connections;
 
 -- name: Privileges :one
--- Privileges are those that operators need.
+-- Privileges are those that operators need. A role must inherit them; before PostgreSQL 15 pg_read_all_stats
+-- need not be inherited.
 SELECT
     current_user::pg_catalog.text AS role,
-    pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')::boolean AS reads_stats,
+    pg_catalog.pg_has_role(current_user, 'pg_read_all_stats',
+        CASE WHEN pg_catalog.current_setting('server_version_num')::integer OPERATOR(pg_catalog.<) 150000 THEN 'MEMBER' ELSE 'USAGE' END)::boolean AS reads_stats,
     pg_catalog.pg_has_role(current_user, 'pg_signal_backend', 'USAGE')::boolean AS signals_backends;
 
 -- name: SessionEnders :many

@@ -261,12 +261,13 @@ func eventually(t *testing.T, n int, list func() []string) (got []string) {
 
 func TestSessionsHoldTheLocksOfThePage(t *testing.T) {
 	pool, key := connect(t), elector.KeyFromName(t.Name())
-	_, backend := lead(t, pool)
-	const lease, since = "318473925, 10000 ShareLock", "521961639, 0 ShareLock"
+	patient := []elector.Option{elector.WithLease(time.Minute), elector.WithDrain(20 * time.Second), elector.WithHeartbeatInterval(time.Second)}
+	_, backend := lead(t, pool, patient...)
+	const lease, since = "318473925, 60000 ShareLock", "521961639, 0 ShareLock"
 	same(t, "the leader", locksOf(t, pool, "pid = $1", backend),
 		exclusive(key), pairOf(deputy.SeatKey(key), "ExclusiveLock"), lease, since)
 
-	e, err := elector.New(pool, t.Name(), elector.WithCandidateID("web-2"), elector.WithRetryInterval(50*time.Millisecond))
+	e, err := elector.New(pool, t.Name(), append(patient, elector.WithCandidateID("web-2"), elector.WithRetryInterval(50*time.Millisecond))...)
 	check(t, err)
 	check(t, e.Start(t.Context()))
 	second := eventually(t, 2, func() []string { return locksOf(t, pool, "application_name = 'web-2' AND state = 'idle'") })

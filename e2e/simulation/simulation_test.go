@@ -187,6 +187,7 @@ func TestHoursOfElectionsLeaveNothingBehind(t *testing.T) {
 			for end := time.Now().Add(d); n < limit && time.Now().Before(end); n++ {
 				<-terms
 			}
+			synctest.Wait()
 			return measure(server)
 		}
 		early := elect(20, time.Hour)

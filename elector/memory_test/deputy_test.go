@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pgelector/pgelector/db"
@@ -249,6 +250,7 @@ func TestOnlyAnAnswerProlongsATerm(t *testing.T) {
 		b.isDeputy(deputy)
 		leader.stop()
 		b.leads(deputy)
+		synctest.Wait() // until the hooks have heard
 		deputy.process.Cut(electortest.Both)
 		deadline := deputy.rec.Elected()[0].Deadline
 		if time.Sleep(time.Until(deadline)); deputy.IsLeader() {

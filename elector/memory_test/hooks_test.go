@@ -312,6 +312,7 @@ func TestAHookThatIsAddedLaterReceivesTheEventsFromThenOn(t *testing.T) {
 			term, _ := s.Term()
 			b.wraps(term.Resign(b.Context()))
 			b.leads(s)
+			synctest.Wait() // until the hooks have heard
 		}
 		again()
 		again()

@@ -37,12 +37,12 @@ func ExampleNew() {
 	us := hooks.Origin{Election: "orders", CandidateID: "web-1"}
 	term, end := context.WithCancel(context.Background())
 	hook.OnCampaign(term, hooks.Campaign{Origin: us, Outcome: hooks.Granted})
-	hook.OnElected(term, hooks.Elected{Origin: us, Token: 745, At: time.Now(), Deadline: time.Now().Add(7 * time.Second)})
-	hook.OnHeartbeat(term, hooks.Heartbeat{Origin: us, Token: 745, Took: time.Millisecond, Deadline: time.Now().Add(7 * time.Second)})
+	hook.OnElected(term, hooks.Elected{Origin: us, Token: 745, At: time.Now(), Deadline: time.Now().Add(7 * time.Minute)})
+	hook.OnHeartbeat(term, hooks.Heartbeat{Origin: us, Token: 745, Took: time.Millisecond, Deadline: time.Now().Add(7 * time.Minute)})
 
 	// Compute a gauge when it is sent:
 	for _, s := range hook.Standings() {
-		fmt.Println(s.Election, "leading:", s.Leading, "valid for", s.Left.Round(time.Second))
+		fmt.Println(s.Election, "leading:", s.Leading, "valid for", s.Left.Round(time.Minute))
 	}
 	end()
 	hook.OnDemoted(term, hooks.Demoted{Origin: us, Token: 745, Reason: hooks.Resigned, Held: time.Hour})
@@ -50,6 +50,6 @@ func ExampleNew() {
 	// attempt orders granted
 	// began orders
 	// heartbeat orders 1ms
-	// orders leading: true valid for 7s
+	// orders leading: true valid for 7m0s
 	// ended orders resigned 1h0m0s
 }

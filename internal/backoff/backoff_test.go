@@ -70,7 +70,7 @@ func TestSpreadSpreadsFurther(t *testing.T) {
 		d := Spread(time.Second)
 		lowest, highest = min(lowest, d), max(highest, d)
 	}
-	if lowest < time.Second/8 || lowest > 150*time.Millisecond || highest < 990*time.Millisecond || highest > time.Second {
+	if lowest < time.Second/8 || lowest > 150*time.Millisecond || highest < 950*time.Millisecond || highest > time.Second {
 		t.Errorf("from %v to %v", lowest, highest)
 	}
 }

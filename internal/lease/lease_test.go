@@ -44,78 +44,87 @@ func TestNowReadsBothClocks(t *testing.T) {
 // After a freeze of the process or a sleep of the machine, one of the clocks shows that the
 // validity is over.
 func TestNothingOfTheValidityIsLeftAfterAClockJump(t *testing.T) {
-	l := Lease{Length: 10 * time.Second, Heartbeat: 2 * time.Second, Drain: 2 * time.Second}
-	for name, c := range map[string]struct {
-		mono, wall time.Duration // by how much the proof is older
-		valid      bool
-	}{
-		"fresh":                          {0, 0, true},
-		"not quite expired":              {6 * time.Second, 6 * time.Second, true},
-		"expired":                        {7 * time.Second, 7 * time.Second, false},
-		"only by the monotonic clock":    {7 * time.Second, 0, false},
-		"only by the wall clock":         {0, 7 * time.Second, false},
-		"the wall clock was set back":    {time.Second, -time.Hour, true},
-		"the wall clock was set forward": {time.Second, time.Hour, false},
-	} {
-		p := NewProof(l, Clock{})
-		sent := p.Now()
-		sent.Mono -= c.mono
-		sent.Wall -= c.wall
-		p.Renew(sent)
-		if left := p.Left(); left > 0 != c.valid || p.CheckInTime() == nil != c.valid || p.Overdue() > 0 == c.valid {
-			t.Errorf("%s: %v left", name, left)
+	synctest.Test(t, func(t *testing.T) {
+		l := Lease{Length: 10 * time.Second, Heartbeat: 2 * time.Second, Drain: 2 * time.Second}
+		const over = 7*time.Second + time.Millisecond
+		for name, c := range map[string]struct {
+			mono, wall time.Duration // by how much the proof is older
+			valid      bool
+		}{
+			"fresh":                          {0, 0, true},
+			"not quite expired":              {6 * time.Second, 6 * time.Second, true},
+			"expired":                        {over, over, false},
+			"only by the monotonic clock":    {over, 0, false},
+			"only by the wall clock":         {0, over, false},
+			"the wall clock was set back":    {time.Second, -time.Hour, true},
+			"the wall clock was set forward": {time.Second, time.Hour, false},
+		} {
+			p := NewProof(l, Clock{})
+			sent := p.Now()
+			sent.Mono -= c.mono
+			sent.Wall -= c.wall
+			p.Renew(sent)
+			if left := p.Left(); left > 0 != c.valid || p.CheckInTime() == nil != c.valid || p.Overdue() > 0 == c.valid {
+				t.Errorf("%s: %v left", name, left)
+			}
 		}
-	}
+	})
 }
 
 // A leader's log has this text: it must say whose fault the end is.
 func TestAnExpirySaysWhoWasSilent(t *testing.T) {
-	const s = time.Second
-	l := Lease{Length: 10 * s, Heartbeat: 2 * s, Drain: 2 * s}
-	for want, c := range map[string]struct {
-		answered, looked Instant // by how much they are older than now
-		acked            bool
-	}{
-		"elector: no heartbeat was answered for 7 s (a term lasts 7 s without one; the lease is 10 s)":                         {Instant{Mono: 7 * s, Wall: 7 * s}, Instant{Mono: s / 4, Wall: s / 4}, false},
-		"elector: this process stood still for 13 s (a term lasts 7 s without one; the lease is 10 s)":                         {Instant{Mono: 14 * s, Wall: 14 * s}, Instant{Mono: 13 * s, Wall: 13 * s}, false},
-		"elector: this machine slept, or its clock was set forward, by 60 s (a term lasts 7 s without one; the lease is 10 s)": {Instant{Mono: s, Wall: 61 * s}, Instant{Mono: 0, Wall: 60 * s}, false},
-		"elector: the synchronous standbys acknowledged no commit for 7.5 s (a term lasts 7 s without one; the lease is 10 s)": {Instant{Mono: 7500 * time.Millisecond}, Instant{Mono: s / 4}, true},
-	} {
-		p := NewProof(l, Clock{})
-		now := p.Now()
-		before := func(i Instant) *Instant { return &Instant{Mono: now.Mono - i.Mono, Wall: now.Wall - i.Wall} }
-		p.answered.Store(before(c.answered))
-		p.looked.Store(before(c.looked))
-		if c.acked {
-			p.answered.Store(&now)
-			p.acked.Store(before(c.answered))
+	synctest.Test(t, func(t *testing.T) {
+		const s = time.Second
+		l := Lease{Length: 10 * s, Heartbeat: 2 * s, Drain: 2 * s}
+		for want, c := range map[string]struct {
+			answered, looked Instant // by how much they are older than now
+			acked            bool
+		}{
+			"elector: no heartbeat was answered for 7 s (a term lasts 7 s without one; the lease is 10 s)":                         {Instant{Mono: 7 * s, Wall: 7 * s}, Instant{Mono: s / 4, Wall: s / 4}, false},
+			"elector: this process stood still for 13 s (a term lasts 7 s without one; the lease is 10 s)":                         {Instant{Mono: 14 * s, Wall: 14 * s}, Instant{Mono: 13 * s, Wall: 13 * s}, false},
+			"elector: this machine slept, or its clock was set forward, by 60 s (a term lasts 7 s without one; the lease is 10 s)": {Instant{Mono: s, Wall: 61 * s}, Instant{Mono: 0, Wall: 60 * s}, false},
+			"elector: the synchronous standbys acknowledged no commit for 7.5 s (a term lasts 7 s without one; the lease is 10 s)": {Instant{Mono: 7500 * time.Millisecond}, Instant{Mono: s / 4}, true},
+		} {
+			p := NewProof(l, Clock{})
+			now := p.Now()
+			before := func(i Instant) *Instant { return &Instant{Mono: now.Mono - i.Mono, Wall: now.Wall - i.Wall} }
+			p.answered.Store(before(c.answered))
+			p.looked.Store(before(c.looked))
+			if c.acked {
+				p.answered.Store(&now)
+				p.acked.Store(before(c.answered))
+			}
+			if err := p.Expiry(); err.Error() != want || !errors.Is(err, pgerr.ErrLeaseExpired) {
+				t.Errorf("got %q, want %q", err, want)
+			}
 		}
-		if err := p.Expiry(); err.Error() != want || !errors.Is(err, pgerr.ErrLeaseExpired) {
-			t.Errorf("got %q, want %q", err, want)
-		}
-	}
+	})
 }
 
 // Whoever looks first after a freeze must not hide it from the log.
 func TestALookAfterAFreezeDoesNotHideIt(t *testing.T) {
-	p := NewProof(Lease{Length: 10 * time.Second}, Clock{})
-	now := p.Now()
-	p.answered.Store(&Instant{Mono: now.Mono - time.Minute, Wall: now.Wall - time.Minute})
-	p.looked.Store(p.answered.Load())
-	p.SinceAnswered()
-	if err := p.Expiry(); !strings.Contains(err.Error(), "this process stood still for 60 s") {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		p := NewProof(Lease{Length: 10 * time.Second}, Clock{})
+		now := p.Now()
+		p.answered.Store(&Instant{Mono: now.Mono - time.Minute, Wall: now.Wall - time.Minute})
+		p.looked.Store(p.answered.Load())
+		p.SinceAnswered()
+		if err := p.Expiry(); !strings.Contains(err.Error(), "this process stood still for 60 s") {
+			t.Error(err)
+		}
+	})
 }
 
 func TestADoubtedCommitIsTheReasonOfAnExpiry(t *testing.T) {
-	p := NewProof(Lease{Length: 1500 * time.Millisecond, Drain: 600 * time.Millisecond}, Clock{})
-	away := errors.New("the standby is away")
-	p.Doubt(away)
-	const want = "elector: no heartbeat was answered for 0 ms (a term lasts 750 ms without one; the lease is 1.5 s): the standby is away"
-	if err := p.Expiry(); err.Error() != want || !errors.Is(err, away) || !errors.Is(err, pgerr.ErrLeaseExpired) {
-		t.Errorf("got %q, want %q", err, want)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		p := NewProof(Lease{Length: 1500 * time.Millisecond, Drain: 600 * time.Millisecond}, Clock{})
+		away := errors.New("the standby is away")
+		p.Doubt(away)
+		const want = "elector: no heartbeat was answered for 0 ms (a term lasts 750 ms without one; the lease is 1.5 s): the standby is away"
+		if err := p.Expiry(); err.Error() != want || !errors.Is(err, away) || !errors.Is(err, pgerr.ErrLeaseExpired) {
+			t.Errorf("got %q, want %q", err, want)
+		}
+	})
 }
 
 // A busyClock calls what it is told to when it is read.

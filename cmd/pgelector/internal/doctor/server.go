@@ -178,10 +178,10 @@ func (x *Examination) privileges(ctx context.Context) error {
 	}
 	if !p.ReadsStats {
 		x.say(note, "privileges", "role %q does not see the address and start of other roles' leaders, and cannot fence transactions "+
-			"of their terms: GRANT pg_read_all_stats if needed", p.Role)
+			"of their terms: GRANT pg_read_all_stats if needed, to a role that inherits", p.Role)
 	}
 	if !p.SignalsBackends {
-		x.say(note, "privileges", "role %q can evict only leaders of its own role: GRANT pg_signal_backend if needed", p.Role)
+		x.say(note, "privileges", "role %q can evict only leaders of its own role: GRANT pg_signal_backend if needed, to a role that inherits", p.Role)
 	}
 	return nil
 }
@@ -304,8 +304,8 @@ func (x *Examination) elections(ctx context.Context) error {
 		}
 	}
 	x.say(ok, "elections", "%d have a leader, and %d a deputy: %d sessions are pinned", led, deputies, len(pinned))
-	if len(rows) >= db.MostLocks {
-		x.say(note, "elections", "the database has more advisory locks than are listed: these are of the first %d", len(rows))
+	if len(rows) >= db.MostRows {
+		x.say(note, "elections", "only the first %d sessions with advisory locks are counted: there may be more", len(rows))
 	}
 	if hidden > 0 {
 		x.say(note, "deputy", "role %s may not see whether %d of the deputies still ask: GRANT pg_read_all_stats if needed", x.role, hidden)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/ask"
 	"github.com/pgelector/pgelector/roster"
@@ -52,12 +53,12 @@ func (s *Snapshot) tell(candidates []roster.Candidate, terms []roster.Term) {
 		e := &s.Elections[i]
 		known[e.Key] = true
 		e.Name = cmp.Or(e.Name, names[e.Key])
-		if t := current[e.Key]; e.Leader != nil && t.CandidateID == e.Leader.ID && !(e.Leader.LeadingSince != nil && t.ElectedAt.Before(*e.Leader.LeadingSince)) { // else of an earlier session of that name
+		if t := current[e.Key]; e.Leader != nil && t.CandidateID == e.Leader.ID && !e.Leader.began().After(t.ElectedAt) { // else of an earlier session of that name
 			e.Token = t.Token
 		}
 	}
 	defer s.publish(candidates)
-	if s.asked {
+	if s.asked || s.Cut {
 		return
 	}
 	for _, c := range candidates {
@@ -72,6 +73,17 @@ func (s *Snapshot) tell(candidates []roster.Candidate, terms []roster.Term) {
 		}
 		return cmp.Compare(a.Name, b.Name)
 	})
+}
+
+// began is when the candidate began to lead, or its session began, if that is known.
+func (c *Candidate) began() time.Time {
+	switch {
+	case c.LeadingSince != nil:
+		return *c.LeadingSince
+	case c.SessionSince != nil:
+		return *c.SessionSince
+	}
+	return time.Time{}
 }
 
 // publish adds what the live candidates say of themselves.

@@ -91,7 +91,7 @@ func Look(ctx context.Context, pool *sql.DB, names ...string) (Snapshot, error) 
 	case err != nil:
 		return Snapshot{}, err
 	}
-	return Snapshot{At: time.Now().UTC(), Elections: arrange(rows, names, clock), Cut: len(rows) >= db.MostLocks, asked: len(names) > 0}, nil
+	return Snapshot{At: time.Now().UTC(), Elections: arrange(rows, names, clock), Cut: len(rows) >= db.MostRows, asked: len(names) > 0}, nil
 }
 
 func locks(ctx context.Context, q *db.Queries, names []string) (all []db.AdvisoryLocksRow, clock time.Time, err error) {

@@ -47,12 +47,13 @@ func TestTheUnnamedOfOneSessionAreOneRowThatANoteExplains(t *testing.T) {
 
 func TestARosterGivesNamesTokensAndElectionsThatNobodyLeads(t *testing.T) {
 	s := Snapshot{Elections: []Election{led(1, 7), led(2, 7), led(3, 7), led(4, 8), led(5, 9), led(6, 10), led(7, 11)}}
-	began := time.Now()
+	began := s.Elections[0].Leader.SessionSince.Add(time.Hour)
 	s.Elections[2].Leader.LeadingSince = &began // another session of the same candidate led before, and did not record its end
+	s.Elections[3].Leader.SessionSince = &began // likewise, and a shared session does not say since when it leads
 	silent := named(9, "silent")
 	silent.State = roster.Silent
 	s.tell([]roster.Candidate{named(1, "import/a"), named(2, "import/b"), named(3, "import#73"), named(5, "orders"), named(6, "lone#1"), named(8, "vacant"), silent},
-		[]roster.Term{{Key: 3, CandidateID: "web-1", Token: 911, ElectedAt: began.Add(-time.Second)}, {Key: 5, CandidateID: "web-1", Token: 912}, {Key: 6, CandidateID: "web-1", Token: 7, Reason: "lost"}, {Key: 7, Election: "past", CandidateID: "web-2", Token: 8}})
+		[]roster.Term{{Key: 3, CandidateID: "web-1", Token: 911, ElectedAt: began.Add(-time.Second)}, {Key: 4, CandidateID: "web-1", Token: 910, ElectedAt: began.Add(-time.Second)}, {Key: 5, CandidateID: "web-1", Token: 912, ElectedAt: began}, {Key: 6, CandidateID: "web-1", Token: 7, Reason: "lost"}, {Key: 7, Election: "past", CandidateID: "web-2", Token: 8}})
 	if got := strings.Join(table(t, s), ", "); got != "import: 2 shards, lone#1, orders, past, vacant, , key 4" {
 		t.Errorf("the rows are %s", got)
 	}
@@ -66,6 +67,14 @@ func TestARosterGivesNamesTokensAndElectionsThatNobodyLeads(t *testing.T) {
 		if want := map[string]int64{"orders": 912}[e.Name]; e.Token != want {
 			t.Errorf("%s has the token %d, want %d", e.Name, e.Token, want)
 		}
+	}
+}
+
+func TestAnElectionThatTheServerDidNotListIsNotSaidToHaveNoLeader(t *testing.T) {
+	s := Snapshot{Cut: true, Elections: []Election{led(1, 7)}}
+	s.tell([]roster.Candidate{named(1, "import"), named(8, "hidden")}, nil)
+	if len(s.Elections) != 1 {
+		t.Errorf("it shows %+v", s.Elections)
 	}
 }
 
