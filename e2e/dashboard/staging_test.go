@@ -110,6 +110,8 @@ func (s *staging) led(election string, token int64, id, began, ended, reason, ca
 func (s *staging) troubles() {
 	s.t.Helper()
 	alive := s.session(web1, 10*time.Second, true)
+	_, err := alive.ExecContext(soon(s.t), "SELECT pg_advisory_lock_shared(521961639, floor(extract(epoch FROM now() - interval '11 h'))::int)") // since when it leads
+	check(s.t, err)
 	for _, election := range []string{"a-well", "b-follower-gone", "d-follower-ill"} {
 		if election != "a-well" {
 			s.leads(alive, election)
@@ -120,7 +122,7 @@ func (s *staging) troubles() {
 		s.led(election, 3, web1, "11 h", "", "", "")
 	}
 	first, _ := candidate(s.t, s.pool, "a-well", web1, s.r)
-	_, err := hookstest.Wait[hooks.Elected](soon(s.t), first, nil)
+	_, err = hookstest.Wait[hooks.Elected](soon(s.t), first, nil)
 	check(s.t, err)
 	candidate(s.t, s.pool, "a-well", web2, s.r)
 	eventually(s.t, "the second is the deputy", func() bool {
