@@ -3,6 +3,7 @@ package systems
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -95,7 +96,12 @@ func vaultAttempt(ctx context.Context, backend physical.HABackend, env Env, out 
 	return false, nil
 }
 
+// preparingVault is held while the table is created: two statements at once fail in spite of IF NOT EXISTS.
+var preparingVault sync.Mutex
+
 func prepareVault(ctx context.Context, dsn, _ string) error {
+	preparingVault.Lock()
+	defer preparingVault.Unlock()
 	pool, err := openPool(pgx, dsn)
 	if err != nil {
 		return err
