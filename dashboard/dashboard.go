@@ -61,6 +61,7 @@ import (
 	"database/sql"
 	_ "embed"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -95,7 +96,9 @@ func New(pool *sql.DB, opts ...Option) (*Handler, error) {
 		if opt == nil {
 			return nil, fmt.Errorf("%w: option %d is nil", elector.ErrConfig, i+1)
 		}
-		if err := opt(h); err != nil {
+		if err := opt(h); errors.Is(err, elector.ErrConfig) { // of a name
+			return nil, err
+		} else if err != nil {
 			return nil, fmt.Errorf("%w: %w", elector.ErrConfig, err)
 		}
 	}

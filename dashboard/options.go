@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/roster"
+	"github.com/pgelector/pgelector/shard"
 )
 
 // Option is an option of New. If its argument is invalid, New returns an error that wraps
@@ -39,8 +41,8 @@ func WithElections(names ...string) Option {
 	return func(h *Handler) error {
 		h.names = append(h.names, names...)
 		for _, name := range names {
-			if name == "" {
-				return fmt.Errorf("WithElections: a name is empty")
+			if err := elector.CheckElection(name); err != nil {
+				return err
 			}
 		}
 		return nil
@@ -51,10 +53,16 @@ func WithElections(names ...string) Option {
 // by whom. They, and the seats of the members, are not shown as elections.
 func WithShards(group string, names ...string) Option {
 	return func(h *Handler) error {
-		h.groups = append(h.groups, newShards(group, names))
-		if group == "" || len(names) == 0 {
-			return fmt.Errorf("WithShards: the group has no name or no shards")
+		if err := shard.CheckGroup(group); err != nil {
+			return err
 		}
+		if _, err := shard.NewSet(names...); err != nil {
+			return err
+		}
+		if len(names) == 0 {
+			return fmt.Errorf("WithShards(%q): the group has no shards", group)
+		}
+		h.groups = append(h.groups, newShards(group, names))
 		return nil
 	}
 }
@@ -76,9 +84,9 @@ func WithRoster(r *roster.Roster) Option {
 // 0 for never. Default 10 s. However often, the page asks the server at most once a second.
 func WithRefresh(d time.Duration) Option {
 	return func(h *Handler) error {
-		h.refresh = d.Truncate(time.Second)
-		if d != 0 && (d < minRefresh || d > time.Hour) {
-			return fmt.Errorf("WithRefresh(%v): want %v <= interval <= %v, or 0", d, minRefresh, time.Hour)
+		h.refresh = d
+		if d != 0 && (d < minRefresh || d > time.Hour) || d%time.Second != 0 {
+			return fmt.Errorf("WithRefresh(%v): want %v <= interval <= %v in whole seconds, or 0", d, minRefresh, time.Hour)
 		}
 		return nil
 	}

@@ -127,7 +127,8 @@ func TestTheContentSecurityPolicyAllowsOnlyThePagesStyle(t *testing.T) {
 // as a page with plain texts.
 func TestWhatCandidatesPublishIsShownAsText(t *testing.T) {
 	skeleton := func(text string) string {
-		h := pageOf(t, factsOf(text), nil, WithElections("orders", text), WithTitle(text))
+		h := pageOf(t, factsOf(text), nil, WithTitle(text))
+		h.names = []string{"orders", text} // WithElections refuses what does not print
 		h.roster = new(roster.Roster)
 		body := get(h, "GET", "/?q="+url.QueryEscape(text)).Body.String()
 		var all []string
@@ -222,7 +223,8 @@ func TestABadOptionIsAnError(t *testing.T) {
 	}
 	defer pool.Close()
 	for want, opt := range map[string]Option{
-		"WithTitle": WithTitle(""), "WithElections": WithElections("a", ""), "WithRoster": WithRoster(nil),
+		"WithTitle": WithTitle(""), "election name": WithElections("a", ""), `election name "a\n"`: WithElections("a\n"), `name of a group "a/b"`: WithShards("a/b", "1"),
+		`name of a shard " 1"`: WithShards("a", " 1"), "no shards": WithShards("a"), "WithRefresh(1.5s)": WithRefresh(1500 * time.Millisecond), "WithRoster": WithRoster(nil),
 		"WithRefresh(999ms)": WithRefresh(999 * time.Millisecond), "WithRefresh(1h0m1s)": WithRefresh(time.Hour + time.Second),
 		"WithWindow(59s)": WithWindow(59 * time.Second), "WithWindow(8761h0m0s)": WithWindow(8761 * time.Hour), "option 1 is nil": nil,
 	} {

@@ -3,7 +3,6 @@ package elector
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -166,22 +165,22 @@ func (a *announcer) beside(ctx context.Context, f hooks.Failure) func() {
 				soon, cancel := context.WithTimeout(context.Background(), a.patience)
 				defer cancel()
 				if c.method != "OnError" || gate.Await(soon, c.returned) {
-					tell(nil, []*registration{c.of}, report, a.panicked)
+					tell(nil, "OnError", []*registration{c.of}, report, a.panicked)
 				}
 			}()
 		}
-		tell(nil, all, report, a.panicked)
+		tell(nil, "OnError", all, report, a.panicked)
 	}
 }
 
 // tell calls each hook that receives H, in order and each guarded by itself: one that panics,
 // or ends its goroutine as a test that fails does, keeps the event from no other. queue is nil
 // if another than the queue calls.
-func tell[H any](queue *announcer, all []*registration, call func(H), panicked func(error)) {
+func tell[H any](queue *announcer, method string, all []*registration, call func(H), panicked func(error)) {
 	if len(all) == 0 {
 		return
 	}
-	defer tell(queue, all[1:], call, panicked)
+	defer tell(queue, method, all[1:], call, panicked)
 	defer func() {
 		if p := recover(); p != nil {
 			panicked(newPanicError(errHookPanicked, p))
@@ -189,7 +188,7 @@ func tell[H any](queue *announcer, all []*registration, call func(H), panicked f
 	}()
 	if h, ok := all[0].hook.(H); ok && !all[0].removed.Load() { // perhaps removed by the hook before
 		if queue != nil {
-			defer queue.calls(all[0], reflect.TypeFor[H]().Method(0).Name)()
+			defer queue.calls(all[0], method)()
 		}
 		call(h)
 	}
@@ -198,12 +197,12 @@ func tell[H any](queue *announcer, all []*registration, call func(H), panicked f
 // panicked reports a panic of a hook. If OnError panics at that, nobody is left to report to.
 func (a *announcer) panicked(err error) {
 	f := hooks.Failure{Origin: a.origin, Op: hooks.OpHook, Err: err, At: time.Now()}
-	tell(nil, a.hooks.Load().all, func(h hooks.ErrorHook) { h.OnError(context.Background(), f) }, func(error) {})
+	tell(nil, "OnError", a.hooks.Load().all, func(h hooks.ErrorHook) { h.OnError(context.Background(), f) }, func(error) {})
 }
 
 // toAll makes an announcement to all hooks, as they are when it is called.
-func toAll[H any](a *announcer, call func(H)) func() {
-	return func() { tell(a, a.hooks.Load().all, call, a.panicked) }
+func toAll[H any](a *announcer, method string, call func(H)) func() {
+	return func() { tell(a, method, a.hooks.Load().all, call, a.panicked) }
 }
 
 // Each of the following makes the announcement of one event.
@@ -216,7 +215,7 @@ func (a *announcer) elected(ctx context.Context, e hooks.Elected, end func(error
 		for _, r := range all {
 			r.elected = true
 		}
-		tell(a, all, func(h hooks.ElectedHook) { h.OnElected(ctx, e) }, func(err error) {
+		tell(a, "OnElected", all, func(h hooks.ElectedHook) { h.OnElected(ctx, e) }, func(err error) {
 			end(err)
 			a.panicked(err)
 		})
@@ -226,23 +225,23 @@ func (a *announcer) elected(ctx context.Context, e hooks.Elected, end func(error
 func (a *announcer) demoted(ctx context.Context, d hooks.Demoted) func() {
 	d.Origin = a.origin
 	return func() {
-		tell(a, a.hooks.Load().toDemote(), func(h hooks.DemotedHook) { h.OnDemoted(context.WithoutCancel(ctx), d) }, a.panicked)
+		tell(a, "OnDemoted", a.hooks.Load().toDemote(), func(h hooks.DemotedHook) { h.OnDemoted(context.WithoutCancel(ctx), d) }, a.panicked)
 	}
 }
 
 func (a *announcer) failure(ctx context.Context, f hooks.Failure) func() {
 	f.Origin, f.At = a.origin, time.Now()
-	return toAll(a, func(h hooks.ErrorHook) { h.OnError(context.WithoutCancel(ctx), f) })
+	return toAll(a, "OnError", func(h hooks.ErrorHook) { h.OnError(context.WithoutCancel(ctx), f) })
 }
 
 func (a *announcer) campaign(ctx context.Context, c hooks.Campaign) func() {
 	c.Origin, c.At = a.origin, time.Now()
-	return toAll(a, func(h hooks.CampaignHook) { h.OnCampaign(context.WithoutCancel(ctx), c) })
+	return toAll(a, "OnCampaign", func(h hooks.CampaignHook) { h.OnCampaign(context.WithoutCancel(ctx), c) })
 }
 
 func (a *announcer) leaderChanged(ctx context.Context, c hooks.LeaderChanged) func() {
 	c.Origin, c.At = a.origin, time.Now()
-	return toAll(a, func(h hooks.LeaderChangedHook) { h.OnLeaderChanged(context.WithoutCancel(ctx), c) })
+	return toAll(a, "OnLeaderChanged", func(h hooks.LeaderChangedHook) { h.OnLeaderChanged(context.WithoutCancel(ctx), c) })
 }
 
 // close announces OnClosed, and waits for it and for what was queued before. A failure that
@@ -259,7 +258,7 @@ func (a *announcer) tellClosed(all []*registration, c hooks.Closed) {
 		return
 	}
 	defer a.tellClosed(all[1:], c)
-	tell(a, all[:1], func(h hooks.ClosedHook) {
+	tell(a, "OnClosed", all[:1], func(h hooks.ClosedHook) {
 		all[0].removed.Store(true)
 		h.OnClosed(context.Background(), c)
 	}, a.panicked)
@@ -271,6 +270,6 @@ func (a *announcer) heartbeat(ctx context.Context, h hooks.Heartbeat) {
 		return
 	}
 	h.Origin, h.At = a.origin, time.Now()
-	call := toAll(a, func(hook hooks.HeartbeatHook) { hook.OnHeartbeat(context.WithoutCancel(ctx), h) })
+	call := toAll(a, "OnHeartbeat", func(hook hooks.HeartbeatHook) { hook.OnHeartbeat(context.WithoutCancel(ctx), h) })
 	a.enqueue(announcement{heartbeat: true, term: ctx, call: call})
 }

@@ -85,13 +85,6 @@ func TestEveryDefaultIsWithinTheBoundsOfItsOption(t *testing.T) {
 	}
 }
 
-func TestALeaseIsTruncatedToMilliseconds(t *testing.T) {
-	c, err := configure("orders", []Option{WithLease(1500*time.Millisecond + 999*time.Microsecond)})
-	if err != nil || c.lease.Length != 1500*time.Millisecond {
-		t.Errorf("got %v, %v", c.lease.Length, err)
-	}
-}
-
 func TestTheDefaultCandidateIDIsHostPidAndRandom(t *testing.T) {
 	c, err := configure[Option]("orders", nil)
 	if err != nil {

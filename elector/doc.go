@@ -37,7 +37,7 @@
 //   - how followers try: [WithTakeover], [WithRetryInterval], [WithDeputyInterval],
 //     [WithBackoff], [WithMaxAttempts], [WithReadOnlyTimeout], [WithNotifier]
 //   - on which servers: [WithScope], [WithSynchronousStandby], [WithTokenEpoch]
-//   - when to step down: [WithHealth], [WithRequests], [WithGracefulRelease]
+//   - when to step down: [WithHealth], [WithValidateInterval], [WithRequests], [WithGracefulRelease]
 //   - what is told: [WithHooks]
 //
 // [New] takes all of them, [NewSession] a [SessionOption], [Session.Elector] an [ElectionOption],

@@ -120,10 +120,11 @@ func valueOf(name string, value any) OptionValue { return OptionValue{name, fmt.
 const maxElectionBytes = 1024
 
 // CheckElection returns an error that wraps ErrConfig unless an election may have that
-// name: 1 to 1024 bytes without NUL.
+// name: 1 to 1024 bytes of printable characters in UTF-8, with no white space but the ASCII space, and
+// none at the ends. Names that look alike would be different elections.
 func CheckElection(name string) error {
-	if name == "" || len(name) > maxElectionBytes || strings.ContainsRune(name, 0) {
-		return fmt.Errorf("%w: election name %.40q of %d bytes: want 1 to %d bytes without NUL", ErrConfig, name, len(name), maxElectionBytes)
+	if err := lockkey.CheckName(name, maxElectionBytes); err != nil {
+		return fmt.Errorf("%w: election name %w", ErrConfig, err)
 	}
 	return nil
 }
@@ -192,8 +193,8 @@ func WithKey(key int64) RequestOption {
 }
 
 // WithCandidateID sets the name by which this candidate is seen as the
-// application_name of its session: 1 to 63 bytes of printable ASCII, unique
-// among live candidates. Default: host name, process id and six random hex
+// application_name of its session: 1 to 63 bytes of printable ASCII with no space at
+// the ends, unique among live candidates. Default: host name, process id and six random hex
 // digits, such as "web-1-4711-a3f09c".
 func WithCandidateID(id string) SessionOption {
 	return sessionOption{func(c *config) error {
@@ -265,7 +266,7 @@ func WithMaxAttempts(n int) CommonOption {
 // milliseconds. It bounds how long an election has no leader after the leader froze or was
 // cut off, and how long a stall of the database a leader survives.
 func WithLease(d time.Duration) SessionOption {
-	return sessionOption{set(func(c *config) { c.lease.Length = d.Truncate(time.Millisecond) })}
+	return sessionOption{set(func(c *config) { c.lease.Length = d })}
 }
 
 // WithHeartbeatInterval sets the time from one heartbeat to the next. Default:
@@ -688,6 +689,8 @@ func (c *config) checkLease() error {
 	switch {
 	case l.Length < minLease || l.Length > maxLease:
 		return wrong(fmt.Sprintf("want %v <= lease <= %v", minLease, maxLease), length)
+	case l.Length%time.Millisecond != 0: // the server counts in milliseconds
+		return wrong("want whole milliseconds", length)
 	case l.Drain < 0:
 		return wrong("want drain >= 0", drain)
 	case l.Heartbeat < minHeartbeat:
@@ -720,6 +723,9 @@ func checkCandidateID(id string) error {
 		if id[i] < ' ' || id[i] > '~' {
 			return fmt.Errorf("want printable ASCII, but byte %d is %#x: PostgreSQL would replace it in application_name", i, id[i])
 		}
+	}
+	if strings.TrimSpace(id) != id {
+		return fmt.Errorf("want no space at the ends, which would look like another candidate's id: trim %q", id)
 	}
 	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/DATA-DOG/go-sqlmock"
 	"go.uber.org/goleak"
@@ -56,6 +58,8 @@ func TestABadOptionIsRefusedByNameAndInequality(t *testing.T) {
 		{elector.WithCandidateID("wéb"), `WithCandidateID("wéb"): want printable ASCII, but byte 1 is 0xc3`},
 		{elector.WithCandidateID("web\n1"), `want printable ASCII, but byte 3 is 0xa`},
 		{elector.WithCandidateID("web\x00"), `but byte 3 is 0x0`},
+		{elector.WithCandidateID("web-1 "), `trim "web-1 "`},
+		{elector.WithLease(10*time.Second + 500*time.Microsecond), `WithLease(10.0005s): want whole milliseconds`},
 		{elector.WithCandidateID("web\x7f"), `but byte 3 is 0x7f`},
 		{elector.WithRetryInterval(-time.Second), "WithRetryInterval(-1s): want 10ms <= interval <= 24h0m0s"},
 		{elector.WithRetryInterval(0), "WithRetryInterval(0s): want 10ms <= interval"},
@@ -108,8 +112,11 @@ func TestABadOptionIsRefusedByNameAndInequality(t *testing.T) {
 }
 
 func TestABadElectionOrPoolIsRefused(t *testing.T) {
-	for _, election := range []string{"", "a\x00b", strings.Repeat("x", 1025)} {
+	for _, election := range []string{"", "a\x00b", strings.Repeat("x", 1025), "orders\n", " orders", "or\x1bders", "orders\u200b"} {
 		_, err := elector.New(newPool(t), election)
+		if _, asked := elector.RequestResign(t.Context(), newPool(t), election); asked == nil || err == nil || asked.Error() != err.Error() {
+			t.Errorf("%.10q: a request says %v", election, asked)
+		}
 		if !errors.Is(err, elector.ErrConfig) || !strings.Contains(err.Error(), "election name") || len(err.Error()) > 200 {
 			t.Errorf("%.10q: got %v", election, err)
 		}
@@ -131,7 +138,7 @@ func TestAPoolThatIsTooSmallIsRefused(t *testing.T) {
 }
 
 func TestGoodOptionsAreAccepted(t *testing.T) {
-	id := strings.Repeat("~", 62) + " "
+	id := strings.Repeat("~", 61) + " ~"
 	e, err := elector.New(newPool(t), strings.Repeat("x", 1024),
 		elector.WithKey(-1), elector.WithCandidateID(id), elector.WithRetryInterval(10*time.Millisecond),
 		elector.WithBackoff(time.Second, time.Second), elector.WithMaxAttempts(0), elector.WithLease(24*time.Hour),
@@ -326,6 +333,11 @@ func FuzzNewTakesWhatIsDocumentedAndNothingElse(f *testing.F) {
 	f.Add("orders", "web-1", 10*s, 2*s, 2*s, s, s, 5*s, 0)
 	f.Add("", "web-1", 10*s, 2*s, 2*s, s, s, 5*s, 0)
 	f.Add("or\x00ders", "web-1", 10*s, 2*s, 2*s, s, s, 5*s, 0)
+	f.Add("orders\n", "web-1", 10*s, 2*s, 2*s, s, s, 5*s, 0)
+	f.Add("or\u202eders", "web-1", 10*s, 2*s, 2*s, s, s, 5*s, 0)
+	f.Add("orders of today", "web-1", 10*s, 2*s, 2*s, s, s, 5*s, 0)
+	f.Add("orders", "web-1 ", 10*s, 2*s, 2*s, s, s, 5*s, 0)
+	f.Add("orders", "web-1", 10*s+s/2000, 2*s, 2*s, s, s, 5*s, 0)
 	f.Add("orders", "hôte", 10*s, 2*s, 2*s, s, s, 5*s, 0)
 	f.Add("\xc6\x00\"", "web-1", 10*s, 2*s, 2*s, s, s, 5*s, 0)
 	f.Add("orders", "web\r1", 10*s, 2*s, 2*s, s, s, 5*s, 0)
@@ -356,11 +368,11 @@ func FuzzNewTakesWhatIsDocumentedAndNothingElse(f *testing.F) {
 			elector.WithCandidateID(id),
 			elector.WithLease(time.Duration(length)), elector.WithHeartbeatInterval(time.Duration(heartbeat)), elector.WithDrain(time.Duration(drain)),
 			elector.WithRetryInterval(time.Duration(retry)), elector.WithBackoff(time.Duration(least), time.Duration(most)), elector.WithMaxAttempts(attempts))
-		length = length / ms * ms
 		wait := func(d int64) bool { return 10*ms <= d && d <= day }
-		allowed := election != "" && len(election) <= 1024 && !strings.Contains(election, "\x00") &&
-			id != "" && len(id) <= 63 && strings.Trim(id, printable) == "" &&
-			s <= length && length <= day && 50*ms <= heartbeat && heartbeat <= day &&
+		allowed := election != "" && len(election) <= 1024 && utf8.ValidString(election) && strings.Trim(election, " ") == election &&
+			!strings.ContainsFunc(election, func(r rune) bool { return !unicode.IsPrint(r) }) &&
+			id != "" && len(id) <= 63 && strings.Trim(id, printable) == "" && strings.Trim(id, " ") == id &&
+			s <= length && length <= day && length%ms == 0 && 50*ms <= heartbeat && heartbeat <= day &&
 			0 <= drain && drain <= day && 2*heartbeat <= length-length/10-drain &&
 			wait(retry) && wait(least) && wait(most) && least <= most && attempts >= 0
 		switch {

@@ -108,3 +108,12 @@ func (e *Elector) awaitFirstCheck(ctx context.Context) error {
 	}
 	return nil
 }
+
+// String names the term by its token, such as
+//
+//	term 281474976711399 of candidate "web-1" of election "orders"
+//
+// It does not say whether the term goes on.
+func (t *Term) String() string {
+	return fmt.Sprintf("term %d of candidate %q of election %q", t.Token(), t.candidateID, t.election)
+}

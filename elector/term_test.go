@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -242,4 +243,15 @@ func TestACampaignIsWokenByWhatConcernsIt(t *testing.T) {
 			}
 		}, opts...)
 	}
+}
+
+func TestATermIsNamedByItsTokenCandidateAndElection(t *testing.T) {
+	onStage(t, func(t *testing.T, s *stage) {
+		term := s.lead(t)
+		defer demote(term)
+		want := fmt.Sprintf("term 9 of candidate %q of election %q", s.candidateID, s.election)
+		if got := fmt.Sprint(term); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	})
 }

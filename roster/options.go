@@ -58,14 +58,17 @@ func WithSchema(name string) Option {
 	}
 }
 
-// WithPublishInterval sets how often the roster publishes the candidates: 1 s to 1 h.
-// Default 15 s. The interval varies by up to a tenth, so that processes do not write in
+// WithPublishInterval sets how often the roster publishes the candidates: 1 s to 1 h, in whole
+// milliseconds. Default 15 s. The interval varies by up to a tenth, so that processes do not write in
 // step. New candidates, terms and metadata are written at once.
 func WithPublishInterval(d time.Duration) Option {
 	return func(c *config) error {
 		c.interval = d
 		if d < minInterval || d > maxInterval {
 			return fmt.Errorf("WithPublishInterval(%v): want %v <= interval <= %v", d, minInterval, maxInterval)
+		}
+		if d%time.Millisecond != 0 {
+			return fmt.Errorf("WithPublishInterval(%v): want whole milliseconds", d)
 		}
 		return nil
 	}

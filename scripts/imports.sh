@@ -79,6 +79,13 @@ only ' \./internal/pin$' <<<"$code" | not '^\./internal/(session|transaction|poo
 only ' \./elector( |$)' <<<"$imports" | not "^$above " |
   rule "only the packages above elector import it (the list of them is in scripts/imports.sh)" || broken=1
 
+# A package that finds methods by variable names or by number has the linker keep every method of every program that imports
+# it. The templates of the standard library do so, and the dashboard pays for them.
+only ' (text|html)/template$' <<<"$code" | not '^\./dashboard ' | rule "only the dashboard imports templates, with which a program grows by some megabytes" || broken=1
+mapfile -t linked < <(go list -f '{{$p := .Dir}}{{range .GoFiles}}{{$p}}/{{.}}{{"\n"}}{{end}}' ./... "${modules[@]/%//...}")
+{ grep -nE '\breflect\..*\)\.Method\(|\.(Method\([0-9a-z]|MethodByName\([^"])' "${linked[@]}" || true; } |
+  sed "s|^$PWD/||" | rule "methods are named by constants" || broken=1
+
 # Prints the lines that use a sql.Conn, without comments.
 sql_conn() {
   local file

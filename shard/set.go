@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/internal/lockkey"
 )
 
 // A Set is the names of a group's shards. All members of a group should have the same. Its
@@ -22,8 +23,8 @@ type Set struct {
 // maxBytes bounds the name of a group and that of a shard.
 const maxBytes = 500
 
-// NewSet makes a set of shards. Each name has 1 to 500 bytes, without NUL. A name that is
-// there twice counts once. The error wraps elector.ErrConfig.
+// NewSet makes a set of shards. Each name has 1 to 500 bytes, and else what elector.CheckElection
+// wants. A name that is there twice counts once. The error wraps elector.ErrConfig.
 func NewSet(names ...string) (*Set, error) {
 	s := &Set{}
 	return s, s.Replace(names...)
@@ -77,16 +78,17 @@ func (s *Set) now() ([]string, <-chan struct{}) {
 }
 
 func check(what, name string) error {
-	if name == "" || len(name) > maxBytes || strings.ContainsRune(name, 0) {
-		return fmt.Errorf("%w: name %q of a %s: want 1 to %d bytes without NUL", elector.ErrConfig, name, what, maxBytes)
+	if err := lockkey.CheckName(name, maxBytes); err != nil {
+		return fmt.Errorf("%w: name of a %s %w", elector.ErrConfig, what, err)
 	}
 	return nil
 }
 
-// checkGroup refuses names that could make two elections of the same name.
-func checkGroup(name string) error {
+// CheckGroup returns an error that wraps elector.ErrConfig unless a group may have that name: 1 to 500 bytes
+// without "/" and "#", which could make two elections of the same name, and else what elector.CheckElection wants.
+func CheckGroup(name string) error {
 	if strings.ContainsAny(name, "/#") {
-		return fmt.Errorf(`%w: name %q of a group: want one without "/" and "#"`, elector.ErrConfig, name)
+		return fmt.Errorf(`%w: name of a group %q: want one without "/" and "#"`, elector.ErrConfig, name)
 	}
 	return check("group", name)
 }

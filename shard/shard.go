@@ -69,8 +69,7 @@ type Lead func(ctx context.Context, shard string, term *elector.Term) error
 //     that error.
 //   - lead panics: so does the process.
 //
-// A group has at most 128 members; more wait for a seat. Names of groups have 1 to 500 bytes
-// without NUL, "/" and "#". An argument or option that cannot be used is an error that wraps
+// A group has at most 128 members; more wait for a seat. [CheckGroup] says which names a group may have. An argument or option that cannot be used is an error that wraps
 // elector.ErrConfig. The first member of a group waits half a second for others before it
 // leads.
 //
@@ -87,7 +86,7 @@ func Run(ctx context.Context, pool *sql.DB, group string, shards *Set, lead Lead
 			return err
 		}
 	}
-	if err := checkGroup(group); err != nil {
+	if err := CheckGroup(group); err != nil {
 		return err
 	}
 	if shards == nil || lead == nil {

@@ -919,6 +919,9 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 		return shard.Run(t.Context(), pool, group, set, lead, opts...)
 	}
 	_, badName := shard.NewSet("a", "")
+	_, unprintable := shard.NewSet("a", "b\n")
+	_, _, spread := shard.Spread(t.Context(), pool, "a ", []string{"1"})
+	_, _, spreadOf := shard.Spread(t.Context(), pool, "a", []string{"\t1"})
 	for what, err := range map[string]error{
 		"empty group":      run("", shard.Numbers(1), lead),
 		"group with slash": run("a/b", shard.Numbers(1), lead),
@@ -929,7 +932,11 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 		"sticky":           run("a", shard.Numbers(1), lead, shard.WithSticky(-1)),
 		"interval":         run("a", shard.Numbers(1), lead, shard.WithInterval(0)),
 		"session":          run("a", shard.Numbers(1), lead, shard.WithSession(elector.WithLease(1))),
+		"group with space": run("a ", shard.Numbers(1), lead),
 		"empty name":       badName,
+		"unprintable name": unprintable,
+		"spread":           spread,
+		"spread of shards": spreadOf,
 	} {
 		if !errors.Is(err, elector.ErrConfig) {
 			t.Errorf("%s: %v", what, err)

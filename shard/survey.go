@@ -109,8 +109,15 @@ type Member struct {
 
 // Spread lists the members of a group with those of the shards that each one leads, by
 // candidate id, and the shards that nobody leads. It reads the server's list of locks. A hot
-// standby, which does not know its primary's locks, is refused with elector.ErrServerReadOnly.
+// standby, which does not know its primary's locks, is refused with elector.ErrServerReadOnly. A name that
+// no group or shard may have is an error that wraps elector.ErrConfig.
 func Spread(ctx context.Context, pool *sql.DB, group string, shards []string) (members []Member, free []string, err error) {
+	if err := CheckGroup(group); err != nil {
+		return nil, nil, err
+	}
+	if _, err := NewSet(shards...); err != nil {
+		return nil, nil, err
+	}
 	keys := shardKeys(group, shards)
 	rows, err := backoff.Await(ctx, func(ctx context.Context) ([]db.LeadersRow, error) { // a driver may not return
 		return pooled.Ask(ctx, pool, func(under db.DBTX) ([]db.LeadersRow, error) {

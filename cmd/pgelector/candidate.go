@@ -34,7 +34,7 @@ func (e *electionFlags) add(cmd *cobra.Command, c *runner.Config) {
 	flags.StringVar(&e.scope, "scope", "auto", "hold the lock until the end of the session, or inside a transaction, as through a transaction pooler; auto: session, unless a transaction pooler is found")
 	flags.DurationVar(&c.DeputyInterval, "deputy-interval", 0, "how often the deputy tries; default: 100ms, at most the heartbeat interval")
 	flags.DurationVar(&c.Synchronous, "synchronous-standby", 0, "with synchronous replication: the longest lease of all candidates; every candidate must set this; 0: off")
-	flags.StringVar(&c.HealthCommand, "health-command", "", "a shell command, whose failure means that this host is unhealthy: after three in a row it does not lead; its last line of output says why")
+	flags.StringVar(&c.HealthCommand, "health-command", "", "a shell command, whose failure means that this host is unhealthy: after three in a row it does not lead; its last line of output says why; what it leaves in its process group is killed")
 	flags.DurationVar(&c.HealthInterval, "health-interval", 5*time.Second, "the time between two runs of the health command, and how long each may take")
 	flags.StringVar(&c.HTTP, "http", "", "serve /healthz, /readyz, /leader and /metrics on this address, such as :8080")
 	flags.StringVar(&c.Roster, "roster", "", "publish this candidate in the roster in this schema, such as pgelector: the dashboard then shows it, also while another leads")
@@ -52,8 +52,10 @@ func (a *app) candidate(c *runner.Config, e electionFlags) (err error) {
 	if c.Scope, known = scopes[e.scope]; !known {
 		return exit.Usagef("--scope %q: want auto, session or transaction", e.scope)
 	}
-	if err := exit.CheckElection(c.Election + c.Group); err != nil {
-		return err
+	if c.Group == "" {
+		if err := exit.CheckElection(c.Election); err != nil {
+			return err
+		}
 	}
 	if err := c.Fit(); err != nil {
 		return err

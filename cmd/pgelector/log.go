@@ -91,8 +91,8 @@ func (s scrubbed) Write(line []byte) (int, error) {
 	return len(line), err
 }
 
-// plain makes control characters visible, but for tabs and newlines: what a server says, such
-// as the name of a role, must not control a terminal.
+// plain makes control characters visible, also those that turn the direction of writing, but for tabs and
+// newlines: what a server says, such as the name of a role, must not control a terminal.
 type plain struct{ io.Writer }
 
 func (p plain) Write(text []byte) (int, error) {
@@ -104,7 +104,7 @@ func (p plain) Write(text []byte) (int, error) {
 func visible(text, kept string) string {
 	var out strings.Builder
 	for _, r := range text {
-		if unicode.IsControl(r) && !strings.ContainsRune(kept, r) {
+		if (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r)) && !strings.ContainsRune(kept, r) {
 			fmt.Fprintf(&out, `\u%04x`, r)
 		} else {
 			out.WriteRune(r)

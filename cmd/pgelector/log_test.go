@@ -63,3 +63,11 @@ func TestTheLinesOfAShardAreLikeAllOthers(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatAServerSaysDoesNotControlTheTerminal(t *testing.T) {
+	var out strings.Builder
+	fmt.Fprint(plain{&out}, "a role \x1b[2J\x7f\u009b\u202e\u2066, a\ttab\n")
+	if want := "a role \\u001b[2J\\u007f\\u009b\\u202e\\u2066, a\ttab\n"; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"strings"
 
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/runner"
@@ -186,8 +185,6 @@ func checkGroup(c *runner.Config, flags *pflag.FlagSet) error {
 		return exit.Usagef("run: %s and %s exclude each other", given(flags, "group"), f)
 	case c.Shards == 0:
 		return exit.Usagef("run: --group needs --shards N")
-	case strings.ContainsAny(c.Group, "/#"):
-		return exit.Usagef("--group %q: want a name without / and #", c.Group)
 	}
 	return nil
 }

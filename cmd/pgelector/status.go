@@ -53,6 +53,11 @@ func (a *app) statusCommand() *cobra.Command {
 			case group != "" && schema != "":
 				return exit.Usagef("status: --group knows its names, and takes no --roster")
 			}
+			if group != "" && len(names) == 0 {
+				if err := exit.CheckShards(group, shards); err != nil {
+					return err
+				}
+			}
 			if err := checkNames(names...); err != nil {
 				return err
 			}

@@ -54,9 +54,10 @@ type result struct {
 func invoke(t *testing.T, env []string, args ...string) result {
 	t.Helper()
 	var out, errs strings.Builder
+	program := built(t) // the first call compiles it
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, built(t), args...)
+	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.WaitDelay = time.Second // for what it has started
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -126,9 +127,17 @@ func TestBadUsageHasItsOwnExitCodeAndNamesFlags(t *testing.T) {
 		{"run --election x --candidate wéb -- true", `--candidate "wéb": want printable ASCII`},
 		{"run --election " + long + " -- true", "want 1 to 1024 bytes"},
 		{"status x " + long, "want 1 to 1024 bytes"},
+		{"run --election x\x1b[2J -- true", `"x\x1b[2J" has U+001B`},
+		{"status x\u200b", "U+200B"}, {"watch x\u200b", "U+200B"}, {"resign x\u200b", "U+200B"}, {"key x\u200b", "U+200B"}, {"dashboard x\u200b", "U+200B"},
+		{"run --group g\u200b --shards 2 -- true", "name of a group"},
+		{"run --election x --lease 10.0005s -- true", "--lease 10.0005s: want whole milliseconds"},
 		{"status --group g", "--group needs --shards"},
 		{"dashboard --group g", "--group and --shards"},
 		{"dashboard --shards 3", "--group and --shards"},
+		{"dashboard --group g --shards 10001", "--shards 10001: want 1 to 10000"},
+		{"dashboard --group g/h --shards 3", `without "/" and "#"`},
+		{"status --group g --shards 10001", "--shards 10001: want 1 to 10000"},
+		{"status --group g/h --shards 3", `without "/" and "#"`},
 		{"watch " + long, "want 1 to 1024 bytes"},
 		{"evict " + long, "want 1 to 1024 bytes"},
 		{"key " + long, "want 1 to 1024 bytes"},
@@ -157,7 +166,7 @@ func TestBadUsageHasItsOwnExitCodeAndNamesFlags(t *testing.T) {
 		{"run --group g -- true", "--group needs --shards N"},
 		{"run --group g --shards=-1 -- true", "--shards -1: want 1 to 10000"},
 		{"run --group g --shards 2 --moves 0 -- true", "--moves 0"},
-		{"run --group g/h --shards 2 -- true", "without / and #"},
+		{"run --group g/h --shards 2 -- true", `without "/" and "#"`},
 		{"run --group g --shards 2 --if-free -- true", "--group and --if-free exclude each other"},
 		{"run --group g --shards 2 --once -- true", "--group and --once exclude each other"},
 		{"run --group g --shards 2 --hold 1s -- true", "--group and --hold exclude each other"},

@@ -54,8 +54,8 @@ func TestThePageOfModesHasTheConstants(t *testing.T) {
 	table := section(t, "Options")
 	for _, c := range []struct{ row, says, name, value string }{
 		{"WithLease", "| 10 s |", "defaultLease", "10 * time.Second"},
-		{"WithLease", "| 1 s to 24 h |", "minLease", "time.Second"},
-		{"WithLease", "| 1 s to 24 h |", "maxLease", "24 * time.Hour"},
+		{"WithLease", "| 1 s to 24 h, in whole", "minLease", "time.Second"},
+		{"WithLease", "| 1 s to 24 h, in whole", "maxLease", "24 * time.Hour"},
 		{"WithHeartbeatInterval", "lease/5", "heartbeatShare", "5"},
 		{"WithHeartbeatInterval", "| at least 50 ms;", "minHeartbeat", "50 * time.Millisecond"},
 		{"WithHeartbeatInterval", "at most 30 s", "maxHeartbeat", "30 * time.Second"},

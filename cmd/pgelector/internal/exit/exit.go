@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"syscall"
 
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/ask"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/shard"
 )
 
 // The exit codes, besides those of the command that run ran. They follow sysexits.h where
@@ -152,8 +154,26 @@ func CheckElection(name string) error {
 	if connect.HideDSN(name) != name {
 		return Usagef("want an election's name, and not a connection string: set DATABASE_URL or --dsn")
 	}
-	if elector.CheckElection(name) == nil {
+	return badName(elector.CheckElection(name))
+}
+
+// CheckShards returns an error of bad usage unless a group of n shards may have that name.
+func CheckShards(group string, n int) error {
+	if err := badName(shard.CheckGroup(group)); err != nil {
+		return err
+	}
+	if n < 1 || n > maxShards {
+		return Usagef("--shards %d: want 1 to %d", n, maxShards)
+	}
+	return nil
+}
+
+// maxShards bounds what a number on the command line costs.
+const maxShards = 10000
+
+func badName(err error) error {
+	if err == nil {
 		return nil
 	}
-	return Usagef("election name %.40q of %d bytes: want 1 to 1024 bytes without NUL", name, len(name))
+	return Usagef("%s", strings.TrimPrefix(err.Error(), elector.ErrConfig.Error()+": "))
 }

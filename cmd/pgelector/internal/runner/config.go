@@ -82,23 +82,23 @@ const NoGrace = -1
 // killTime is the part of the drain for KILL and reaping. At most half of a short drain.
 const killTime = 200 * time.Millisecond
 
-const (
-	maxShards = 10000
-	maxSticky = 24 * time.Hour // shard.WithSticky's
-)
+const maxSticky = 24 * time.Hour // shard.WithSticky's
 
 const drainShare = 5 // the library's default: drain = lease/5
 
 // Fit fills in defaults. It returns a usage error if a value is out of range, or if the command
 // could not be ended within the drain.
 func (c *Config) Fit() error {
+	if c.Group != "" {
+		if err := exit.CheckShards(c.Group, c.Shards); err != nil {
+			return err
+		}
+	}
 	switch {
 	case c.Grace < NoGrace:
 		return exit.Usagef("--grace %v: want a grace of at least 0", c.Grace)
 	case c.RestartDelay <= 0 || c.RestartDelayMax < c.RestartDelay:
 		return exit.Usagef("--restart-delay %v, --restart-delay-max %v: want 0 < restart-delay <= restart-delay-max", c.RestartDelay, c.RestartDelayMax)
-	case c.Group != "" && (c.Shards < 1 || c.Shards > maxShards):
-		return exit.Usagef("--shards %d: want 1 to %d", c.Shards, maxShards)
 	case c.Group != "" && (c.Moves < 1 || c.Most < 0 || c.Sticky < 0 || c.Sticky > maxSticky):
 		return exit.Usagef("--moves %d, --most %d, --sticky %v: want at least 1 move, a bound of at least 0, and 0 to %v", c.Moves, c.Most, c.Sticky, maxSticky)
 	case c.IfFree && c.Synchronous != 0:

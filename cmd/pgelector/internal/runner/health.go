@@ -23,9 +23,13 @@ const maxWhy = 200
 // told stands before the exit code in the last line.
 const told = "pgelector: the health command ended with "
 
+// script runs the command, tells its exit code, and then kills its own process group: whatever the command
+// has left behind ends with the check.
+const script = `/bin/sh -c "$1"; printf '\n%s%d\n' "$2" "$?"; kill -s KILL 0`
+
 // checkBy runs a command of the shell. It is healthy if it succeeds. The last line that it wrote says why.
 func checkBy(ctx context.Context, reaper *supervise.Reaper, command string) elector.HealthReport {
-	out, err := reaper.Output(ctx, maxWhy+len(told), "/bin/sh", "-c", `/bin/sh -c "$1"; printf '\n%s%d\n' "$2" "$?"`, "sh", command, told)
+	out, err := reaper.Output(ctx, maxWhy+len(told), "/bin/sh", "-c", script, "sh", command, told)
 	text, code, ended := strings.Cut(strings.ToValidUTF8(string(out), "?"), told)
 	text = strings.TrimSpace(text)
 	why := text[strings.LastIndexByte(text, '\n')+1:]

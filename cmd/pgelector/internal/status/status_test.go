@@ -100,3 +100,12 @@ func TestElectionsThatWereNamedKeepTheirOrderAndRows(t *testing.T) {
 		t.Errorf("the rows are %s", got)
 	}
 }
+
+// Whoever may write to the roster may write a name that looks like a row of its own.
+func TestANameOfTheRosterThatDoesNotPrintIsQuoted(t *testing.T) {
+	s := Snapshot{Elections: []Election{led(1, 7), led(2, 8), led(3, 8)}}
+	s.tell([]roster.Candidate{named(1, "orders\nbilling  leads"), named(2, "im\u202eport/a"), named(3, "im\u202eport#73")}, nil)
+	if got := strings.Join(table(t, s), ", "); got != `"im\u202eport": 1 shard, "orders\nbilling` {
+		t.Errorf("the rows are %s", got)
+	}
+}

@@ -1,7 +1,6 @@
 package status
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -102,7 +101,7 @@ func (s Snapshot) shares() map[share]*together {
 	for of, t := range all {
 		switch {
 		case of.group != "" && t.seat && groups[of.group]:
-			t.title = fmt.Sprintf("%s: %s", of.group, counted(t.keys-1, "shard"))
+			t.title = fmt.Sprintf("%s: %s", Shown(of.group), counted(t.keys-1, "shard"))
 		case of.group == "" && t.keys > 1:
 			t.title = fmt.Sprintf("%d unnamed, of one session", t.keys)
 		default:
@@ -146,7 +145,10 @@ func counted(n int, noun string) string {
 }
 
 func (e Election) title() string {
-	return cmp.Or(e.Name, "key "+strconv.FormatInt(e.Key, 10))
+	if e.Name != "" { // whoever may write to the roster may write any name
+		return Shown(e.Name)
+	}
+	return "key " + strconv.FormatInt(e.Key, 10)
 }
 
 func row(w io.Writer, name, role string, c Candidate, what string, since *time.Time, at time.Time) {
