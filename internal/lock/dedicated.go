@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/session"
 )
@@ -23,8 +24,123 @@ const QuickFor = time.Minute
 type Dedicated struct {
 	Config
 	Source  *session.Source
+	Retry   func() time.Duration   // between two attempts
+	Keeper  Keeper                 // may keep the session of an attempt; may be nil
+	Waits   bool                   // others may wait in the server's queue for the lock that this candidate releases
 	OnGrant func(*session.Session) // called before a session that was elected is started; may be nil
-	blocked bool                   // the last attempt may have waited too long at the barrier
+
+	last    *Lock // of the last attempt
+	kept    bool  // by the last answer of a server, the keeper keeps a session
+	blocked bool  // the last attempt may have waited too long at the barrier
+}
+
+// A Keeper is a part that may keep the session of an attempt that found the lock busy, and tries again on that session.
+type Keeper interface {
+	// Asks returns what the part asks in the statement of an attempt, beside the lock.
+	Asks(s *session.Session, t Try) db.TryLockParams
+
+	// Answered is called with the answer of a primary to an attempt. The part owns the session if it keeps the session or
+	// returns an error. It keeps no session that was granted the lock.
+	Answered(ctx context.Context, s *session.Session, row db.TryLockRow, a *Attempt) (keeps bool, err error)
+
+	// Again makes an attempt on the session that the part keeps. tried is false if it keeps none.
+	Again(ctx context.Context, t Try) (a Attempt, tried bool, err error)
+
+	// Follow is called when an attempt has found that the holder offers the lock to this candidate.
+	Follow(ctx context.Context) (Attempt, error)
+
+	// Keeps reports whether the part keeps a session.
+	Keeps() bool
+
+	// Close gives up the session that the part keeps.
+	Close()
+}
+
+// Acquire makes one attempt: on the session that the keeper keeps, or on a connection of the pool.
+func (d *Dedicated) Acquire(ctx context.Context, t Try) Attempt {
+	if d.last != nil && d.last.Lost() {
+		d.Source.Invalidate() // it may be another server now
+		d.Source.SuspectSessions(context.Cause(d.last.Session.TermContext()))
+	}
+	a, err := d.OnChecked(ctx, func() (Attempt, error) { return d.attempt(ctx, t) })
+	if err != nil {
+		a = Fail(d.Source, err, d.quick(t.Last, err))
+	} else {
+		d.kept = d.Keeper != nil && d.Keeper.Keeps()
+		if a.Keeps = d.kept; a.Lock == nil && !a.Keeps {
+			a.Next = backoff.Jitter(d.Retry())
+		}
+	}
+	d.last, a.InTransaction = a.Lock, d.Source.InTransaction()
+	if a.Lock != nil && d.Waits {
+		a.Lock.CloseLater()
+	}
+	return a
+}
+
+func (d *Dedicated) attempt(ctx context.Context, t Try) (a Attempt, err error) {
+	tried := false
+	if d.Keeper != nil {
+		a, tried, err = d.Keeper.Again(ctx, t)
+	}
+	if !tried {
+		var s *session.Session
+		if s, err = d.Source.LendToLead(ctx); err == nil {
+			a, err = d.TryOn(ctx, s, t)
+		}
+	}
+	if err == nil && a.Outcome == Offered {
+		return d.Keeper.Follow(ctx)
+	}
+	return a, err
+}
+
+// TryOn tries the lock on the session. If the lock is busy, the session goes back to the pool as it came, unless the keeper
+// keeps the session. After an error the session is discarded.
+func (d *Dedicated) TryOn(ctx context.Context, s *session.Session, t Try) (Attempt, error) {
+	var asks db.TryLockParams
+	if d.Keeper != nil {
+		asks = d.Keeper.Asks(s, t)
+	}
+	row, err := d.Ask(ctx, s, asks)
+	if err != nil {
+		s.Discard() // in doubt: the lock may have been granted
+		return Attempt{}, fmt.Errorf("elector: try the lock: %w", pgerr.Explain(err))
+	}
+	a, keeps := Attempt{Outcome: Busy, Holder: Holder{PID: row.LeaderPid, CandidateID: row.LeaderID}}, false
+	if row.Outcome == "standby" {
+		s.GiveBack()
+		return a, pgerr.ErrServerReadOnly
+	}
+	if d.Keeper != nil {
+		keeps, err = d.Keeper.Answered(ctx, s, row, &a)
+	}
+	switch {
+	case err != nil:
+		return Attempt{}, err
+	case row.Outcome == "granted":
+		return d.Confirm(ctx, s, true)
+	case !keeps:
+		s.GiveBack()
+	}
+	return a, nil
+}
+
+// quick is the longest time between two quick attempts. The candidate that led hurries, and so does a candidate that keeps a
+// session, unless the server is starting up or full. The others wait for their retry interval: there may be hundreds of them.
+func (d *Dedicated) quick(last Standing, err error) time.Duration {
+	state := pgerr.State(err)
+	if last == Led || d.kept && state != "57P03" && state != "53300" {
+		return Quick
+	}
+	return max(d.Retry(), Quick)
+}
+
+// Close gives up what the keeper keeps between two attempts.
+func (d *Dedicated) Close() {
+	if d.Keeper != nil {
+		d.Keeper.Close()
+	}
 }
 
 // Succeed takes over the lock that its holder offers to this candidate: on the session that kept returns,
