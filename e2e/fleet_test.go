@@ -28,11 +28,18 @@ type fleet struct {
 	s        *server
 	election string
 	members  map[string]*member
-	killed   []string
-	excused  []string // candidates whose backend the test terminated
-	next     func() settings
-	started  int
-	log      history.Records[entry]
+	fates
+	next    func() settings
+	started int
+	log     history.Records[entry]
+}
+
+// fates is what a test did to candidates, and who they are.
+type fates struct {
+	killed  []string
+	excused []string // the test terminated their backends
+	untold  []string // the test freed their locks: they know it when they look
+	pgx     []string // they are told when their session ends
 }
 
 // A member is a candidate's process.
@@ -58,7 +65,7 @@ func (s *server) launch(t *testing.T, d drivers, n int, change ...func(int, *set
 	f := &fleet{s: s, election: s.election(t), members: map[string]*member{}}
 	t.Cleanup(func() {
 		f.shutDown(t)
-		for _, violation := range judgeEach(f.entries(), f.killed, f.excused...) {
+		for _, violation := range judgeEach(f.entries(), f.fates) {
 			t.Error(violation)
 		}
 		if t.Failed() {
@@ -105,6 +112,9 @@ func (f *fleet) start(t *testing.T, s settings) {
 	check(t, err)
 	check(t, m.Start())
 	f.members[s.ID] = m
+	if s.Driver == pgx.name(0) {
+		f.pgx = append(f.pgx, s.ID)
+	}
 	go func() {
 		defer close(m.gone)
 		_ = f.log.Collect(stdout) // a kill may truncate the last line
@@ -266,13 +276,19 @@ const (
 // candidates' own belief, whether tokens rise, and whether each candidate that was not killed was
 // elected and demoted in turn.
 //
-// If the server ended a leader's session, the leader may believe to lead until its next
-// heartbeat, while the next leader already leads; the tokens tell the two apart. judge
+// If the server ended a leader's session, the leader may believe to lead until it is told
+// (history.Told), while the next leader already leads; the tokens tell the two apart. judge
 // allows that to the excused candidates, for terms that ended with hooks.SessionLost.
-func judge(entries []entry, killed []string, excused ...string) (violations []string) {
+func judge(entries []entry, of fates) (violations []string) {
 	var calls, elections, beliefs, began []history.Event
-	for _, id := range killed {
+	for _, id := range of.killed {
 		calls = append(calls, history.Event{Process: id, Kind: history.Killed})
+	}
+	for _, id := range of.pgx {
+		beliefs = append(beliefs, history.Event{Process: id, Kind: history.Hello, Driver: history.Pgx})
+	}
+	for _, id := range of.untold {
+		beliefs = append(beliefs, history.Event{Process: id, Kind: history.Held, Took: math.MaxInt64})
 	}
 	for i, e := range entries {
 		as := func(kind history.Kind, at int64) history.Event {
@@ -283,11 +299,13 @@ func judge(entries []entry, killed []string, excused ...string) (violations []st
 			calls, elections = append(calls, as(history.Elected, e.From)), append(elections, as(history.Began, e.From))
 		case demoted:
 			calls = append(calls, as(history.Demoted, e.From))
-			if e.Text == string(hooks.SessionLost) && slices.Contains(excused, e.ID) {
+			if e.Text == string(hooks.SessionLost) && slices.Contains(slices.Concat(of.excused, of.untold), e.ID) {
 				beliefs = append(beliefs, history.Event{Process: e.ID, Token: e.Token, Kind: history.Severed, Took: math.MaxInt64})
 			}
 		case believed:
 			beliefs = append(beliefs, as(history.Sample, e.From), as(history.Sample, e.To))
+		case blinked:
+			beliefs = append(beliefs, history.Event{Process: e.ID, Kind: history.Sample, At: history.Time(e.To), Stood: time.Duration(e.To - e.From)})
 		case violated:
 			violations = append(violations, e.ID+" "+e.Text)
 		}
@@ -309,13 +327,13 @@ func judge(entries []entry, killed []string, excused ...string) (violations []st
 }
 
 // judgeEach judges each election of a history.
-func judgeEach(entries []entry, killed []string, excused ...string) (violations []string) {
+func judgeEach(entries []entry, of fates) (violations []string) {
 	each := map[string][]entry{}
 	for _, e := range entries {
 		each[e.Election] = append(each[e.Election], e)
 	}
 	for election, its := range each {
-		for _, wrong := range judge(its, killed, excused...) {
+		for _, wrong := range judge(its, of) {
 			violations = append(violations, election+" "+wrong)
 		}
 	}
@@ -323,36 +341,51 @@ func judgeEach(entries []entry, killed []string, excused ...string) (violations 
 }
 
 func TestJudgeReportsBrokenGuarantees(t *testing.T) {
-	killed := []string{"a", "b"}
+	ms := int64(time.Millisecond)
+	both := fates{killed: []string{"a", "b"}}
 	good := []entry{
-		{ID: "a", Kind: elected, Token: 1, From: 10}, {ID: "a", Kind: believed, Token: 1, From: 11, To: 15},
-		{ID: "a", Kind: believed, Token: 1, From: 11, To: 20}, {ID: "a", Kind: demoted, Token: 1, From: 21},
-		{ID: "b", Kind: elected, Token: 2, From: 30}, {ID: "b", Kind: believed, Token: 2, From: 31, To: 40},
-		{ID: "a", Kind: elected, Token: 3, From: 50}, {ID: "a", Kind: believed, Token: 3, From: 51, To: 60},
+		{ID: "a", Kind: elected, Token: 1, From: 10 * ms}, {ID: "a", Kind: believed, Token: 1, From: 11 * ms, To: 15 * ms},
+		{ID: "a", Kind: believed, Token: 1, From: 11 * ms, To: 20 * ms}, {ID: "a", Kind: demoted, Token: 1, From: 21 * ms},
+		{ID: "b", Kind: elected, Token: 2, From: 30 * ms}, {ID: "b", Kind: believed, Token: 2, From: 31 * ms, To: 40 * ms},
+		{ID: "a", Kind: elected, Token: 3, From: 50 * ms}, {ID: "a", Kind: believed, Token: 3, From: 51 * ms, To: 2000 * ms},
 	}
-	if violations := judge(good, killed); len(violations) > 0 {
+	if violations := judge(good, both); len(violations) > 0 {
 		t.Errorf("a good history: %q", violations)
 	}
-	if violations := judge(good, killed[:1]); len(violations) != 1 {
+	if violations := judge(good, fates{killed: []string{"a"}}); len(violations) != 1 {
 		t.Errorf("a candidate that was not killed, nor demoted: %q", violations)
 	}
-	ended := append(slices.Clone(good), entry{ID: "b", Kind: demoted, Token: 2, From: 55, Text: string(hooks.SessionLost)},
-		entry{ID: "b", Kind: believed, Token: 2, From: 31, To: 55})
-	if violations := judge(ended, killed); len(violations) != 1 {
-		t.Errorf("a session that was lost while its candidate led: %q", violations)
-	}
-	if violations := judge(ended, killed, "b"); len(violations) > 0 {
-		t.Errorf("the same, excused: %q", violations)
+	for _, test := range []struct {
+		of    fates
+		until int64 // b believes
+		stood int64 // its process, before
+		wrong int
+	}{
+		{fates{}, 55, 0, 1},
+		{fates{excused: []string{"b"}}, 551, 0, 0},
+		{fates{excused: []string{"b"}}, 552, 0, 1},
+		{fates{excused: []string{"b"}, pgx: []string{"b"}}, 151, 0, 0},
+		{fates{excused: []string{"b"}, pgx: []string{"b"}}, 152, 0, 1},
+		{fates{excused: []string{"b"}, pgx: []string{"b"}}, 251, 100, 0},
+		{fates{untold: []string{"b"}, pgx: []string{"b"}}, 1500, 0, 0},
+	} {
+		test.of.killed = both.killed
+		until := test.until * ms
+		ended := append(slices.Clone(good), entry{ID: "b", Kind: demoted, Token: 2, From: until, Text: string(hooks.SessionLost)},
+			entry{ID: "b", Kind: believed, Token: 2, From: 31 * ms, To: until}, entry{ID: "b", Kind: blinked, From: until - test.stood*ms, To: until})
+		if violations := judge(ended, test.of); len(violations) != test.wrong {
+			t.Errorf("a session that was lost while its candidate led until %d, %+v: %q", test.until, test.of, violations)
+		}
 	}
 	for name, bad := range map[string]entry{
-		"a belief within another's":     {ID: "b", Kind: believed, Token: 2, From: 18, To: 19},
-		"a belief with a lesser token":  {ID: "c", Kind: believed, Token: 2, From: 70, To: 80},
-		"a token that falls":            {ID: "c", Kind: elected, Token: 2, From: 70},
-		"elected twice":                 {ID: "a", Kind: elected, Token: 4, From: 70},
-		"demoted from another's term":   {ID: "a", Kind: demoted, Token: 2, From: 70},
+		"a belief within another's":     {ID: "b", Kind: believed, Token: 2, From: 18 * ms, To: 19 * ms},
+		"a belief with a lesser token":  {ID: "c", Kind: believed, Token: 2, From: 2070 * ms, To: 2080 * ms},
+		"a token that falls":            {ID: "c", Kind: elected, Token: 2, From: 2070 * ms},
+		"elected twice":                 {ID: "a", Kind: elected, Token: 4, From: 2070 * ms},
+		"demoted from another's term":   {ID: "a", Kind: demoted, Token: 2, From: 2070 * ms},
 		"a broken contract of the hook": {ID: "a", Kind: violated, Text: "was called twice"},
 	} {
-		if len(judge(append(slices.Clone(good), bad), append(killed, "c"))) == 0 {
+		if len(judge(append(slices.Clone(good), bad), fates{killed: []string{"a", "b", "c"}})) == 0 {
 			t.Errorf("%s: no violation reported", name)
 		}
 	}
@@ -374,8 +407,8 @@ type sampler struct {
 
 const (
 	pauseBetweenSamples = 500 * time.Microsecond
-	recordEvery         = 50 * time.Millisecond  // interval for recording a continuing belief; a kill may lose this much
-	blinkAfter          = 400 * time.Millisecond // a longer time between two calls means that the process was not running
+	recordEvery         = 50 * time.Millisecond // interval for recording a continuing belief; a kill may lose this much
+	blinkAfter          = 20 * time.Millisecond // a longer time between two calls means that the process was not running
 )
 
 func newSampler(e *elector.Elector, record func(entry), spin bool) *sampler {

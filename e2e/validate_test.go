@@ -20,7 +20,7 @@ func TestAProcessWhoseLockIsGoneStepsDownAndAnotherLeads(t *testing.T) {
 		s := onShared(t)
 		f := s.launch(t, d, 2, func(_ int, s *settings) { s.MayFree = true })
 		leader := f.leader(t, 0)
-		f.excused = append(f.excused, leader.ID) // until it looks, it believes what is not so
+		f.untold = append(f.untold, leader.ID)
 		f.command(t, leader.ID, commandFree)
 		if lost := f.demotion(t, leader.Token); lost.Text != string(hooks.SessionLost) {
 			t.Errorf("demoted: %+v", lost)

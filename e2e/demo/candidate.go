@@ -112,6 +112,14 @@ func (c *candidate) mark(kind history.Kind, token int64) history.Time {
 	return at
 }
 
+// severing records that do ended the session of the process's term. It returns when do began.
+func (c *candidate) severing(token int64, do func() error) (began history.Time, err error) {
+	began = history.Now()
+	err = do()
+	c.log.Add(history.Event{Process: c.Name, At: began, Kind: history.Severed, Token: token, Took: history.Now().Sub(began)})
+	return began, err
+}
+
 func (c *candidate) freeze(token int64) history.Time {
 	at := c.mark(history.Frozen, token)
 	c.signal(syscall.SIGSTOP)

@@ -72,7 +72,7 @@ func runCandidate(arg string, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	r.out.Record(history.Event{Kind: history.Hello, PID: os.Getpid(), Text: p.Driver.String()})
+	r.out.Record(history.Event{Kind: history.Hello, PID: os.Getpid(), Text: p.Driver.String(), Driver: p.Driver.String()})
 	err = r.play(in)
 	r.out.Record(history.Event{Kind: history.Bye})
 	return errors.Join(err, r.out.Err())
@@ -175,10 +175,15 @@ func (r *role) lead(ctx context.Context, term *elector.Term) error {
 func (r *role) sample(ctx context.Context) {
 	tick := time.NewTicker(sampling)
 	defer tick.Stop()
+	last := history.Now()
 	for {
 		at := history.Now()
 		term, _ := r.elector.Term()
 		e := history.Event{Kind: history.Sample, At: at, Leading: r.elector.IsLeader()}
+		if since := at.Sub(last); since > 3*sampling {
+			e.Stood = since
+		}
+		last = at
 		e.Took = history.Now().Sub(at)
 		if term != nil {
 			e.Token = term.Token()

@@ -225,8 +225,11 @@ func (s *stage) terminatedBackend(ctx context.Context) (o outcome, err error) {
 		return o, fmt.Errorf("%s leads, but the server says that %s holds the lock", id, holder.CandidateID)
 	}
 	s.says("backend %d, which holds the lock for %s, is ended by pg_terminate_backend", holder.PID, c.Name)
-	at := c.mark(history.Severed, old.token)
-	if _, err := s.pool.ExecContext(ctx, "SELECT pg_terminate_backend($1)", holder.PID); err != nil {
+	at, err := c.severing(old.token, func() error {
+		_, err := s.pool.ExecContext(ctx, "SELECT pg_terminate_backend($1, $2)", holder.PID, sceneDeadline.Milliseconds()) // waits until it has ended
+		return err
+	})
+	if err != nil {
 		return o, fmt.Errorf("terminate backend %d: %w", holder.PID, err)
 	}
 	if o, err = s.succession(ctx, old, at); err != nil {
@@ -242,8 +245,8 @@ func (s *stage) databaseRestart(ctx context.Context) (outcome, error) {
 		return outcome{}, err
 	}
 	s.says("the server is shut down, mode immediate, and started again")
-	at := c.mark(history.Severed, old.token)
-	if err := s.cluster.Restart(ctx, pgcluster.Immediate); err != nil {
+	at, err := c.severing(old.token, func() error { return s.cluster.Shutdown(ctx, pgcluster.Immediate) })
+	if err = errors.Join(err, s.cluster.Resume(ctx)); err != nil {
 		return outcome{}, err
 	}
 	s.says("it accepts connections again, %s after the shutdown", seconds(history.Now().Sub(at)))

@@ -86,7 +86,7 @@ func runCandidate(text string) (exit int) {
 	if err := c.newElectors(); err != nil {
 		return complain(err)
 	}
-	c.out.Record(history.Event{Kind: history.Hello, PID: os.Getpid(), Text: c.Seat.String()})
+	c.out.Record(history.Event{Kind: history.Hello, PID: os.Getpid(), Text: c.Seat.String(), Driver: c.DriverName(), Lease: c.LeaseLength(), Idle: c.Idle})
 	err := c.run()
 	c.out.Record(history.Event{Kind: history.Bye})
 	if err = errors.Join(err, c.out.Err()); err != nil {
@@ -112,7 +112,7 @@ func (c *candidate) newElectors() (err error) {
 			opts = append(opts, elector.WithDeputyInterval(c.Interval))
 		}
 		if c.Synchronous {
-			opts = append(opts, elector.WithSynchronousStandby(Lease))
+			opts = append(opts, elector.WithSynchronousStandby(c.LeaseLength()))
 		}
 		return c.enter("", func(hooks elector.CommonOption) (*elector.Elector, error) {
 			return elector.New(c.pool, FirstElection, append(opts, hooks)...)
@@ -249,7 +249,11 @@ func (e *entry) record(event history.Event) {
 func (e *entry) hook() hooks.Funcs {
 	return hooks.Funcs{
 		Elected: func(_ context.Context, ev hooks.Elected) {
-			e.record(history.Event{Kind: history.Elected, Token: ev.Token})
+			told := history.Event{Kind: history.Elected, Token: ev.Token}
+			if ev.NotListening != nil {
+				told.Text = ev.NotListening.Error()
+			}
+			e.record(told)
 		},
 		Demoted: func(_ context.Context, ev hooks.Demoted) {
 			e.record(history.Event{Kind: history.Demoted, Token: ev.Token, Text: string(ev.Reason)})
@@ -264,8 +268,8 @@ func (e *entry) hook() hooks.Funcs {
 	}
 }
 
-// lead is the leader's work: small steps, each in a valid term. In the first election it
-// also writes to the register, and remembers the value that it wrote.
+// lead is the leader's work: small steps, each in a valid term. In the first election a leader
+// that is not idle also writes to the register, and remembers the value that it wrote.
 func (e *entry) lead(ctx context.Context, term *elector.Term) error {
 	if at := history.Now(); term.Valid() {
 		e.record(history.Event{Kind: history.Began, At: at, Token: term.Token()})
@@ -275,7 +279,7 @@ func (e *entry) lead(ctx context.Context, term *elector.Term) error {
 		if at := history.Now(); term.Valid() {
 			e.record(history.Event{Kind: history.Worked, At: at, Token: term.Token()})
 		}
-		if e.election == "" {
+		if e.election == "" && !e.Idle {
 			register = e.use(ctx, term, register)
 		}
 		select {
@@ -284,7 +288,7 @@ func (e *entry) lead(ctx context.Context, term *elector.Term) error {
 		}
 	}
 	at := history.Now()
-	overdue := time.Now().After(term.Deadline().Add(drain))
+	overdue := time.Now().After(term.Deadline().Add(e.LeaseLength() / drainShare))
 	e.record(history.Event{Kind: history.Ended, At: at, Token: term.Token(), Overdue: overdue})
 	return nil
 }
@@ -304,11 +308,11 @@ func (e *entry) resign(ctx context.Context) {
 const (
 	recordLeading   = 50 * time.Millisecond
 	recordFollowing = time.Second
-	notRunning      = 100 * time.Millisecond // a longer time between two calls means that the process was not running
+	notRunning      = 20 * time.Millisecond // a longer time between two calls means that the process was not running
 )
 
 // sample calls IsLeader again and again and records each change: the last result before
-// it and the first result after it.
+// it and the first result after it. So it does if the process was not running in between.
 func (e *entry) sample(ctx context.Context) {
 	var last, recorded history.Event
 	record := func(s history.Event) {
@@ -319,12 +323,15 @@ func (e *entry) sample(ctx context.Context) {
 	}
 	for ctx.Err() == nil {
 		s := e.ask()
+		if since := s.At.Sub(last.At); last.At != 0 && since > notRunning {
+			s.Stood = since
+		}
 		interval := recordFollowing
 		if s.Leading {
 			interval = recordLeading
 		}
 		switch {
-		case s.Leading != last.Leading, s.Token != last.Token, s.At.Sub(last.At) > notRunning:
+		case s.Leading != last.Leading, s.Token != last.Token, s.Stood > 0:
 			record(last)
 			record(s)
 		case s.At.Sub(recorded.At) > interval:
@@ -332,7 +339,7 @@ func (e *entry) sample(ctx context.Context) {
 		}
 		last = s
 		select {
-		case <-time.After(sampling):
+		case <-time.After(Sampling):
 		case <-ctx.Done():
 		}
 	}

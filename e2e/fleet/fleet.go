@@ -248,7 +248,7 @@ func (f *Fleet) update() {
 func (f *Fleet) Leader() (m *Member, token int64) {
 	f.update()
 	for _, one := range f.Members {
-		if e := f.terms[one.Name]; e.Leading && e.Token > token && history.Now().Sub(e.At) < Lease {
+		if e := f.terms[one.Name]; e.Leading && e.Token > token && history.Now().Sub(e.At) < one.LeaseLength() {
 			m, token = one, e.Token
 		}
 	}
@@ -281,9 +281,12 @@ type Seat struct {
 	Session     bool
 	Takeover    elector.Takeover // not on a Session
 	Interval    time.Duration    // WithDeputyInterval; 0 means the default
-	Draws       bool             // each process draws its takeover and deputy interval
+	Draws       bool             // each process draws its takeover, deputy interval, heartbeat interval and idleness
 	Synchronous bool             // WithSynchronousStandby; not on a Session
 	Retry       time.Duration    // 0 means the constant Retry
+	Lease       time.Duration    // 0 means the constant Lease
+	Heartbeat   time.Duration    // 0 means the constant Heartbeat, or with a Lease the elector's default
+	Idle        bool             // as the leader it asks the database nothing: between two heartbeats no statement shows that its session has ended
 }
 
 // A Route names how a candidate reaches the server.
@@ -298,15 +301,22 @@ func (s Seat) String() string {
 	case s.Draws:
 		text = "draws its takeover"
 	}
-	by := s.By
-	if by == "postgres" {
-		by = "lib/pq"
-	}
-	return by + ", " + text + ", " + string(s.Route)
+	return s.DriverName() + ", " + text + ", " + string(s.Route)
 }
 
-// The settings of every candidate. The lease is short, so that much happens, and long
-// enough that a busy machine loses few terms.
+// DriverName returns the name that documents use for the driver.
+func (s Seat) DriverName() string {
+	if s.By == "postgres" {
+		return "lib/pq"
+	}
+	return s.By
+}
+
+// LeaseLength returns the lease of the seat's candidates.
+func (s Seat) LeaseLength() time.Duration { return cmp.Or(s.Lease, Lease) }
+
+// The settings of every candidate whose seat has no others. The lease is short, so that much
+// happens, and long enough that a busy machine loses few terms.
 const (
 	Lease     = 3 * time.Second
 	Heartbeat = 300 * time.Millisecond
@@ -314,15 +324,20 @@ const (
 	Backoff   = time.Second
 )
 
+// The elector's margin and its default drain are these shares of the lease.
 const (
-	margin = Lease / 10 // the elector's margin
-	drain  = Lease / 5  // the elector's default
-	// Grace is how long a leader may work after its last answered heartbeat.
-	Grace = Lease - margin
+	marginShare = 10
+	drainShare  = 5
 )
 
+// Grace is how long a leader with that Lease may work after its last answered heartbeat.
+const Grace = Lease - Lease/marginShare
+
+// GraceOf returns the grace of a lease.
+func GraceOf(lease time.Duration) time.Duration { return lease - lease/marginShare }
+
 const (
-	sampling = 2 * time.Millisecond  // between two calls of IsLeader
+	Sampling = 2 * time.Millisecond  // between two calls of IsLeader
 	writing  = 60 * time.Millisecond // maximum pause between two writes of a leader
 )
 
@@ -336,13 +351,23 @@ const Bound = 3*Lease + Backoff + 15*time.Second
 const Patience = time.Minute
 
 func (p spec) options() []elector.SessionOption {
-	return []elector.SessionOption{
+	opts := []elector.SessionOption{
 		elector.WithCandidateID(p.Name),
-		elector.WithLease(Lease),
-		elector.WithHeartbeatInterval(Heartbeat),
+		elector.WithLease(p.LeaseLength()),
 		elector.WithRetryInterval(cmp.Or(p.Retry, Retry)),
 	}
+	if p.Lease == 0 || p.Heartbeat > 0 {
+		opts = append(opts, elector.WithHeartbeatInterval(cmp.Or(p.Heartbeat, Heartbeat)))
+	}
+	if p.Idle {
+		opts = append(opts, elector.WithValidateInterval(0))
+	}
+	return opts
 }
+
+// Slowest is the longest heartbeat interval that a candidate draws: the constant Lease permits
+// little more. An idle leader that was not told of a loss would believe for that long.
+const Slowest = time.Second
 
 // draw returns the seat of the process that is started as number n.
 func (s Seat) draw(seed uint64, n int) Seat {
@@ -350,6 +375,8 @@ func (s Seat) draw(seed uint64, n int) Seat {
 		r := rand.New(rand.NewPCG(seed, uint64(n)<<8|uint64(s.ID[0])))
 		s.Takeover = []elector.Takeover{elector.Deputy, elector.Wait, elector.Poll}[r.IntN(3)]
 		s.Interval = 10*time.Millisecond + time.Duration(r.Int64N(int64(Heartbeat-10*time.Millisecond)))
+		s.Heartbeat = Heartbeat + time.Duration(r.Int64N(int64(Slowest-Heartbeat)))
+		s.Idle = r.IntN(2) == 0
 	}
 	return s
 }

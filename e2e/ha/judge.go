@@ -16,9 +16,9 @@ import (
 const slack = time.Second
 
 // prove checks a history. On one timeline it allows one exception: a leader whose session the
-// server or a proxy has ended learns it within the grace period. Two timelines may each have a
-// leader while the old primary lives, and for the grace period; with WithSynchronousStandby
-// they may not.
+// server or a proxy has ended believes until it is told (history.Told). Two timelines may each have a
+// leader while the old primary lives, and until the old leader is told, or for the grace period if the
+// fault silenced the old primary; with WithSynchronousStandby they may not.
 func prove(events []history.Event) []history.Proof {
 	first := fleet.Of("", events)
 	events = append(slices.Clone(events), promotions(events)...)
@@ -85,29 +85,16 @@ func retired(events []history.Event, timeline int64) (history.Time, bool) {
 
 // exclusion checks every overlap of two terms.
 func exclusion(events []history.Event) history.Proof {
-	p := history.Proof{Claim: "no two led at once in one history of the database, nor for longer than two primaries lived"}
+	p := history.Proof{Claim: "no two led at once in one history of the database, nor for longer than two primaries lived, but until a leader whose session was ended was told"}
 	var same, other []time.Duration
-	all := episodes(events)
 	for _, o := range overlaps(events) {
-		old, fresh := o.a, o.b
-		if old.Token > fresh.Token {
-			old, fresh = fresh, old
-		}
-		if old.Timeline() == fresh.Timeline() {
+		if o.a.Timeline() == o.b.Timeline() {
 			same = append(same, o.took)
-			if o.took > fleet.Grace {
-				p.Violations = append(p.Violations, fmt.Sprintf("%s (token %d) and %s (token %d) both led for %v, on one timeline", old.Process, old.Token, fresh.Process, fresh.Token, o.took))
-			}
-			continue
+		} else {
+			other = append(other, o.took)
 		}
-		other = append(other, o.took)
-		if in := episodeOf(all, o.from); in != nil && in.mode() == guarded {
-			p.Violations = append(p.Violations, fmt.Sprintf("%s (token %d) led for %v at the same time as %s (token %d), although both had WithSynchronousStandby", old.Process, old.Token, o.took, fresh.Process, fresh.Token))
-			continue
-		}
-		gone, known := retired(events, fresh.Timeline())
-		if !known || old.End > gone.Add(fleet.Grace) {
-			p.Violations = append(p.Violations, fmt.Sprintf("%s (token %d) led for %v at the same time as %s (token %d), although the old primary had been gone for longer than %v", old.Process, old.Token, o.took, fresh.Process, fresh.Token, fleet.Grace))
+		if why := forbidden(events, o); why != "" {
+			p.Violations = append(p.Violations, fmt.Sprintf("%s (token %d) and %s (token %d) both led for %v, %s", o.a.Process, o.a.Token, o.b.Process, o.b.Token, o.took, why))
 		}
 	}
 	terms := history.Terms(events)
@@ -116,6 +103,32 @@ func exclusion(events []history.Event) history.Proof {
 	}
 	p.Checked = fmt.Sprintf("%d terms compared; %d overlaps on one timeline%s, %d of two timelines%s", len(terms), len(same), atMost(same), len(other), atMost(other))
 	return p
+}
+
+// forbidden returns why two terms may not overlap so. It returns "" if they may.
+func forbidden(events []history.Event, o overlap) string {
+	old, fresh := o.a, o.b
+	if old.Token > fresh.Token {
+		old, fresh = fresh, old
+	}
+	grace := fleet.GraceOf(cmp.Or(kindsOf(events)[old.Process].lease, fleet.Lease))
+	in := episodeOf(episodes(events), o.from)
+	gone, known := retired(events, fresh.Timeline())
+	switch {
+	case old.Timeline() == fresh.Timeline():
+		if late, told := history.Late(events, o.a, o.b.Begin), history.Told(events, o.a.Process); late > told || o.took > grace {
+			return fmt.Sprintf("on one timeline; the first believed for %v (bound %v)", late, told)
+		}
+	case in != nil && in.mode() == guarded:
+		return "although both had WithSynchronousStandby"
+	case !known || old.End > gone.Add(grace):
+		return fmt.Sprintf("although the old primary had been gone for longer than %v", grace)
+	case in == nil || !in.silences():
+		if late, told := history.Late(events, old, max(gone, fresh.Begin)), history.Told(events, old.Process); late > told {
+			return fmt.Sprintf("although the old primary's sessions had ended; the old leader believed for %v (bound %v)", late, told)
+		}
+	}
+	return ""
 }
 
 func atMost(all []time.Duration) string {

@@ -8,7 +8,8 @@
 // part in one election over both drivers. They reach the primary by multi-host DSNs, by
 // HAProxy, and by PgBouncer on either side of HAProxy. The program injects each fault in
 // random order, with asynchronous replication, with synchronous replication, and with
-// WithSynchronousStandby. Leaders write in fenced transactions, and probes write to each
+// WithSynchronousStandby. In a last mode the candidates have leases of up to a minute, and
+// some leaders do nothing. Leaders write in fenced transactions, and probes write to each
 // member directly.
 //
 // Each process records what it did and believed (package history). At the end the
@@ -18,7 +19,7 @@
 // # Reading order
 //
 // main.go (one run from start to end, the candidates and their routes), nemesis.go (the faults),
-// probe.go, judge.go, report.go.
+// probe.go, judge.go, report.go, beliefs.go (how long two believe that they lead).
 package main
 
 import (
@@ -111,21 +112,25 @@ const retry = time.Second
 // connectTimeout is the connect_timeout of the DSNs.
 const connectTimeout = 2 * time.Second
 
-// The modes. The same faults are injected in each.
+// The modes. The same faults are injected in each, but for leases.
 const (
 	async   = "async"   // asynchronous replication
 	proxied = "proxied" // asynchronous; all candidates use the HAProxy that cuts
 	synced  = "sync"    // synchronous replication
 	guarded = "guarded" // synchronous; every candidate has WithSynchronousStandby
+	leases  = "leases"  // asynchronous; each fault meets another kind of candidates: see beliefs.go
 
-	allModes = async + "," + proxied + "," + synced + "," + guarded
+	allModes = async + "," + proxied + "," + synced + "," + guarded + "," + leases
 )
 
 // asynchronous reports whether commits do not wait for a standby.
-func asynchronous(mode string) bool { return mode == async || mode == proxied }
+func asynchronous(mode string) bool { return mode == async || mode == proxied || mode == leases }
 
 // seatsIn returns the candidates of a mode. In guarded mode none has a shared session.
 func seatsIn(mode string) []fleet.Seat {
+	if mode == leases {
+		return kinds()[0].seats()
+	}
 	all := slices.Clone(seats)
 	for i := range all {
 		all[i].Retry = retry
@@ -223,7 +228,7 @@ func injectFaults(ctx context.Context, c config, n *nemesis) error {
 		if err := n.cluster.SetSynchronous(ctx, !asynchronous(n.mode)); err != nil {
 			return err
 		}
-		line, err := n.recover(ctx, fmt.Sprintf("%d candidates, %s", len(seats), n.mode), history.Now())
+		line, err := n.recover(ctx, fmt.Sprintf("%d candidates, %s", len(n.Seats), n.mode), history.Now())
 		if err != nil {
 			return err
 		}

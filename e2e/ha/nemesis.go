@@ -25,6 +25,7 @@ type nemesis struct {
 	all     []fault
 	mode    string
 	leader  *fleet.Member // the leader when the last fault began; it is not killed
+	kinds   []kind        // of candidates, in the mode leases: those that are yet to come
 
 	mu   sync.Mutex
 	quit []*fleet.Member // processes that ended unexpectedly, until their seats are filled again
@@ -41,7 +42,7 @@ func (n *nemesis) ended(m *fleet.Member) {
 // injectAll injects each fault once, in random order, and repeats that until the end
 // time. If end is zero, it does not repeat.
 func (n *nemesis) injectAll(ctx context.Context, report func(string), end time.Time) error {
-	deck := slices.DeleteFunc(slices.Clone(n.all), func(f fault) bool { return f.mode != "" && f.mode != n.mode })
+	deck := slices.DeleteFunc(slices.Clone(n.all), func(f fault) bool { return !f.possible(n.mode) })
 	if len(deck) == 0 {
 		return nil
 	}
@@ -66,6 +67,11 @@ func (n *nemesis) injectAll(ctx context.Context, report func(string), end time.T
 // round injects one fault and waits until the cluster and the election have recovered. It
 // returns a line about the round.
 func (n *nemesis) round(ctx context.Context, f fault) (string, error) {
+	if n.mode == leases {
+		if err := n.reseat(ctx); err != nil {
+			return "", err
+		}
+	}
 	primary, err := n.cluster.AwaitPrimary(ctx)
 	if err != nil {
 		return "", err
@@ -107,8 +113,13 @@ func (n *nemesis) recover(ctx context.Context, line string, struck history.Time)
 	if len(gone) > 0 {
 		line += ". ENDED UNASKED: " + strings.Join(gone, ", ")
 	}
-	// A leader that does not know that it was replaced has time to show it.
-	return line, fleet.Pause(ctx, time.Second+time.Duration(n.rnd.Int64N(int64(fleet.Lease))))
+	return line, n.letLead(ctx)
+}
+
+// letLead waits for a random time in which no fault is injected. A leader that does not know
+// that it was replaced has time to show it.
+func (n *nemesis) letLead(ctx context.Context) error {
+	return fleet.Pause(ctx, time.Second+time.Duration(n.rnd.Int64N(int64(fleet.Lease))))
 }
 
 // forgetQuit empties the seats of processes that have ended, and returns their names.
@@ -178,6 +189,18 @@ type fault struct {
 	name, about string
 	inject      func(n *nemesis, ctx context.Context, primary *cluster.Member) error
 	mode        string // the only mode in which it is possible, or ""
+}
+
+// silent names the faults that freeze PostgreSQL: then a leader's session ends late, or not at all, and
+// its validity ends its term.
+var silent = []string{"freeze-postgres", "freeze-both", "freeze-postmaster", "discard"}
+
+// possible reports whether the fault is injected in a mode.
+func (f fault) possible(mode string) bool {
+	if mode == leases {
+		return slices.Contains(endsPrimary, f.name)
+	}
+	return f.mode == "" || f.mode == mode
 }
 
 // faults returns all faults, in list order.

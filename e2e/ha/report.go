@@ -22,11 +22,12 @@ import (
 type report struct {
 	rows          []row
 	proofs        []history.Proof
+	beliefs       []belief
 	reinitialized int // members that the harness reinitialized
 }
 
 func judge(events []history.Event) report {
-	r := report{rows: measure(events), proofs: prove(events)}
+	r := report{rows: measure(events), proofs: prove(events), beliefs: believed(events)}
 	for _, e := range events {
 		if e.Kind == history.Remade {
 			r.reinitialized++
@@ -37,6 +38,9 @@ func judge(events []history.Event) report {
 
 func (r report) print(out io.Writer) {
 	fmt.Fprintf(out, "\n%d faults of %d kinds\n\n%s\n", r.faults(), len(faults()), r.table())
+	if t := r.beliefTable(); t != "" {
+		fmt.Fprintln(out, t)
+	}
 	history.Print(out, r.proofs)
 }
 
@@ -118,8 +122,9 @@ Their lease is %v, their heartbeat interval %v, their retry interval %v.
 With each fault one follower is killed, and a new process replaces it.
 
 `)
-	b.WriteString("| mode | replication | candidates |\n|---|---|---|\n| async | asynchronous | as above |\n| proxied | asynchronous | all connect through HAProxy, with `on-marked-down shutdown-sessions` |\n| sync | synchronous: `synchronous_mode: true` | as above |\n| guarded | synchronous: `synchronous_mode: true` | all have `WithSynchronousStandby`, and none has a shared session |\n\n")
+	b.WriteString("| mode | replication | candidates |\n|---|---|---|\n| async | asynchronous | as above |\n| proxied | asynchronous | all connect through HAProxy, with `on-marked-down shutdown-sessions` |\n| sync | synchronous: `synchronous_mode: true` | as above |\n| guarded | synchronous: `synchronous_mode: true` | all have `WithSynchronousStandby`, and none has a shared session |\n| leases | asynchronous | see below |\n\n")
 	b.WriteString(r.table())
+	r.writeBeliefs(&b)
 	fmt.Fprintf(&b, "\n%d members no longer followed the primary and were reinitialized.\n", r.reinitialized)
 	b.WriteString("\nThe checks:\n\n")
 	for _, p := range r.proofs {
@@ -151,6 +156,12 @@ func commit() string {
 
 // asynchronous reports whether replication was asynchronous during the episode.
 func (e episode) asynchronous() bool { return asynchronous(e.mode()) }
+
+// silences reports whether the fault could keep a leader from hearing of its session's end.
+func (e episode) silences() bool {
+	name, _, _ := strings.Cut(e.text, ", ")
+	return slices.Contains(silent, name)
+}
 
 // mode returns the mode of the run at the time.
 func (e episode) mode() string { return mode(e.text) }

@@ -39,8 +39,9 @@ func Complete(events []Event) Proof {
 	return p
 }
 
-// OneLeader checks that no two terms overlap. It allows a term whose session was severed
-// to overlap for grace, and two terms on two primaries. If there were such, the claim says so.
+// OneLeader checks that no two terms overlap. It allows that the leader of a severed session
+// believes until it is told (Told), and works for grace; and two terms on two primaries. If there
+// were such, the claim says so.
 func OneLeader(events []Event, grace time.Duration) Proof {
 	p := Proof{Claim: "no two led at once"}
 	all := spans(events)
@@ -233,9 +234,9 @@ func afterThaw(events []Event, thaw Event) (first Event, asked bool) {
 	return events[i], true
 }
 
-// SeveredLearn checks that a leader whose session the server ended stopped within grace,
-// and reports how long it overlapped with the next leader.
-func SeveredLearn(events []Event, grace time.Duration) Proof {
+// SeveredLearn checks that a leader whose session the server ended was told in time, and
+// reports how long it overlapped with the next leader.
+func SeveredLearn(events []Event) Proof {
 	p := Proof{Claim: "the cut-off leader learned"}
 	var longest, overlap time.Duration
 	cut := 0
@@ -250,9 +251,9 @@ func SeveredLearn(events []Event, grace time.Duration) Proof {
 			continue
 		}
 		cut++
-		after := all[i].End.Sub(e.At)
-		if after > grace {
-			p.violated("%s led on for %s after the server had ended its session", e.Process, milliseconds(after))
+		after, bound := Late(events, all[i].Term, e.At.Add(e.Took)), Told(events, e.Process)
+		if after > bound {
+			p.violated("%s led on for %s after the server had ended its session (bound %v)", e.Process, milliseconds(after), bound)
 		}
 		longest = max(longest, after)
 		for _, next := range all[i+1:] {
@@ -263,7 +264,7 @@ func SeveredLearn(events []Event, grace time.Duration) Proof {
 	if overlap > 0 {
 		overlapped = fmt.Sprintf("they overlapped with the next leader, whose token was larger, for %s", milliseconds(overlap))
 	}
-	p.Checked = fmt.Sprintf("the server ended %s of a leader, who stopped within %s (bound %v); %s", plural(cut, "session"), milliseconds(longest), grace, overlapped)
+	p.Checked = fmt.Sprintf("the server ended %s of a leader, who stopped within %s; %s", plural(cut, "session"), milliseconds(longest), overlapped)
 	return p
 }
 
@@ -273,7 +274,7 @@ func excused(events []Event, s, next *span, grace time.Duration) bool {
 	return slices.ContainsFunc(events, func(e Event) bool {
 		its := e.Process == s.Process && e.Token == s.Token || e.Process == "" && s.Begin <= e.At.Add(e.Took)
 		return e.Kind == Severed && its && next.Begin >= e.At && next.Token > s.Token && s.End <= e.At.Add(e.Took+grace)
-	})
+	}) && Late(events, s.Term, next.Begin) <= Told(events, s.Process)
 }
 
 // twoPrimaries reports whether two terms overlap because a standby was promoted while the
@@ -285,8 +286,9 @@ func twoPrimaries(events []Event, a, b *span, grace time.Duration) bool {
 		old, fresh = fresh, old
 	}
 	return slices.ContainsFunc(events, func(e Event) bool {
+		gone := retired(events, e)
 		return e.Kind == Promoted && timeline(old.Token) < e.Token && e.Token == timeline(fresh.Token) &&
-			fresh.Begin >= e.At && old.End <= retired(events, e).Add(grace)
+			fresh.Begin >= e.At && old.End <= gone.Add(grace) && Late(events, old.Term, max(gone, fresh.Begin)) <= Told(events, old.Process)
 	})
 }
 

@@ -29,7 +29,7 @@
 // no lock can prevent it. [LateWrites] checks that a fenced store refuses such writes.
 //
 // One overlap is allowed, because the library does not exclude it: if the server ends a
-// leader's session (Severed), the leader learns it at its next heartbeat. Until then the
+// leader's session (Severed), the leader is told, or looks, a moment later: see [Told]. Until then the
 // next leader's term may overlap; the tokens tell the two apart. Proofs report these
 // overlaps separately.
 package history
@@ -231,7 +231,8 @@ const (
 	Killed  Kind = "killed"
 	Frozen  Kind = "frozen"
 	Thawed  Kind = "thawed"
-	Severed Kind = "severed" // the session of the term Token is about to be ended on the server; without a Process, any session may be ended, until Took later
+	Severed Kind = "severed" // the session of the term Token is about to be ended on the server, until Took later; without a Process, any session may be ended
+	Held    Kind = "held"    // what the server says to the process may come late, or be lost, until Took later
 )
 
 // The faults of servers, and of all processes. Their Seq is 0 and their Process empty.
@@ -280,9 +281,13 @@ type Event struct {
 	At       Time          `json:"at"`
 	Kind     Kind          `json:"kind"`
 	PID      int           `json:"pid,omitempty"`
-	Took     time.Duration `json:"took,omitempty"` // Sample, Attempt, Read, Wrote, Refused, Unsure: from just before the call (At) to just after its return
+	Driver   string        `json:"driver,omitempty"` // Hello: of the process, as documents call it
+	Lease    time.Duration `json:"lease,omitempty"`  // Hello: of the process
+	Idle     bool          `json:"idle,omitempty"`   // Hello: as the leader it asks the database nothing
+	Took     time.Duration `json:"took,omitempty"`   // Sample, Attempt, Read, Wrote, Refused, Unsure: from just before the call (At) to just after its return
 	Leading  bool          `json:"leading,omitempty"`
 	Token    int64         `json:"token,omitempty"`    // of the term it is about
+	Stood    time.Duration `json:"stood,omitempty"`    // Sample: since the last call, if it is so long ago that the process was not running
 	Deadline Time          `json:"deadline,omitempty"` // Sample: when the term ends unless extended
 	Overdue  bool          `json:"overdue,omitempty"`  // Ended: later than the lease allows, so the process was not running
 	Way      Way           `json:"way,omitempty"`      // Wrote, Refused, Unsure, Found

@@ -25,15 +25,15 @@ func (p *Proof) violated(format string, args ...any) {
 	p.Violations = append(p.Violations, fmt.Sprintf(format, args...))
 }
 
-// Verify checks every claim. A leader whose session was severed may go on for grace: the
-// lease without its margin.
+// Verify checks every claim. The work of a leader whose session was severed may go on for grace:
+// the lease without its margin.
 func Verify(events []Event, grace time.Duration) []Proof {
 	proofs := []Proof{Complete(events), OneLeader(events, grace), TokensRise(events), HooksAlternate(events)}
 	if count(events, Thawed) > 0 {
 		proofs = append(proofs, ThawedKnow(events))
 	}
 	if count(events, Severed) > 0 {
-		proofs = append(proofs, SeveredLearn(events, grace))
+		proofs = append(proofs, SeveredLearn(events))
 	}
 	if count(events, Checked) > 0 {
 		proofs = append(proofs, LateWrites(events))

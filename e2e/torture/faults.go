@@ -148,11 +148,15 @@ func faults() []fault {
 	}
 }
 
+// terminateHolders ends the sessions that hold advisory locks.
+const terminateHolders = `SELECT pg_terminate_backend(pid) FROM (SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory' AND granted) l
+	JOIN pg_stat_activity USING (pid) WHERE usename = $1`
+
 // terminateBackends ends the sessions that hold advisory locks, or all sessions.
 func (n *nemesis) terminateBackends(ctx context.Context) (healing, string, error) {
 	statement, whom := "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1", "everybody"
 	if n.rnd.IntN(3) > 0 {
-		statement, whom = "SELECT pg_terminate_backend(pid) FROM (SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory' AND granted) l JOIN pg_stat_activity USING (pid) WHERE usename = $1", "lock holders"
+		statement, whom = terminateHolders, "lock holders"
 	}
 	return nil, whom, n.severing(func() error { return n.ask(ctx, statement) })
 }
@@ -316,15 +320,25 @@ func (n *nemesis) splitPrimary(ctx context.Context) (healing, string, error) {
 
 func (n *nemesis) blackHole(m *fleet.Member) (healing, error) {
 	proxy := n.stage.proxies[m.ID] // a promotion replaces and closes it
+	held := n.holding(m)
 	proxy.BlackHole()
-	return func(context.Context) error { proxy.Heal(); return nil }, nil
+	return func(context.Context) error {
+		proxy.Heal()
+		held(0)
+		return nil
+	}, nil
 }
 
 func (n *nemesis) slowDown(m *fleet.Member) (healing, error) {
 	proxy := n.stage.proxies[m.ID]
 	latency := time.Duration(n.rnd.Int64N(int64(fleet.Lease / 2)))
+	held := n.holding(m)
 	proxy.Slow(latency, latency/4)
-	return func(context.Context) error { proxy.Heal(); return nil }, nil
+	return func(context.Context) error {
+		proxy.Heal()
+		held(latency + latency/4) // what the proxy has read is on its way
+		return nil
+	}, nil
 }
 
 func (n *nemesis) resetConnections(context.Context) (healing, string, error) {
@@ -343,11 +357,26 @@ func (n *nemesis) restartPooler(ctx context.Context) (healing, string, error) {
 // breaks breaks one candidate's link. The link may be gone when it is healed.
 func breaks(inject, heal func(*link) error) func(*nemesis, context.Context) (healing, string, error) {
 	return hits(withLink, func(n *nemesis, m *fleet.Member) (healing, error) {
+		held := n.holding(m)
+		broke := time.Now()
 		return func(context.Context) error {
 			if n.Members[m.ID] != m {
 				return nil
 			}
+			defer func() { held(time.Since(broke) + retransmission) }() // TCP sends again after pauses that double
 			return heal(n.stage.links[m.Name])
 		}, inject(n.stage.links[m.Name])
 	})
+}
+
+// retransmission is more than the first pause of TCP before it sends again.
+const retransmission = time.Second
+
+// holding records, when the returned function is called, that what the server says to a
+// candidate was held back from now until then, or lost, and for a while after.
+func (n *nemesis) holding(m *fleet.Member) (held func(after time.Duration)) {
+	at := history.Now()
+	return func(after time.Duration) {
+		n.Log.Add(history.Event{Process: m.Name, At: at, Kind: history.Held, Took: history.Now().Sub(at) + after})
+	}
 }

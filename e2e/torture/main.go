@@ -12,9 +12,9 @@
 //
 // Each process records what it did and believed (package history), in the machine's
 // monotonic time. At the end the program checks the record: see prove. Two kinds of
-// overlap are not excluded by the library, and are only counted: after the server has
-// ended a session, until the leader's next heartbeat; and while there are two primaries.
-// A failed run keeps its history and prints the path.
+// overlap are not excluded by the library: after the server has ended a session, until the
+// leader is told (history.Told), which fails the run if it is late; and while there are two
+// primaries, which is only counted. A failed run keeps its history and prints the path.
 //
 // The program needs Linux. As root, it first moves into new network and mount
 // namespaces, where it can cut links and fill a disk without leaving anything behind.

@@ -116,7 +116,7 @@ func (n *nemesis) round(ctx context.Context) (line string, err error) {
 	return n.recover(ctx, line)
 }
 
-// recover fills the empty seats, waits for a leader, and lets it lead for a moment.
+// recover fills the empty seats, waits for a leader, lets it lead for a moment, and ends its session.
 func (n *nemesis) recover(ctx context.Context, line string) (string, error) {
 	if err := errors.Join(n.stage.primary.WaitReady(ctx), n.stage.reviveBouncers(ctx), n.dismissLeavers(), n.Fill()); err != nil {
 		return "", fmt.Errorf("after %s: %w", line, err)
@@ -126,8 +126,24 @@ func (n *nemesis) recover(ctx context.Context, line string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("after %s: %w", line, err)
 	}
-	return fmt.Sprintf("%s, %s leads after %4.1f s", line, e.Process, e.At.Sub(at).Seconds()),
-		fleet.Pause(ctx, 300*time.Millisecond+time.Duration(n.rnd.Int64N(int64(fleet.Lease/2))))
+	line = fmt.Sprintf("%s, %s leads after %4.1f s", line, e.Process, e.At.Sub(at).Seconds())
+	if err := fleet.Pause(ctx, 300*time.Millisecond+time.Duration(n.rnd.Int64N(int64(fleet.Lease/2)))); err != nil {
+		return "", err
+	}
+	return line, n.endLeaderSession(ctx)
+}
+
+// endLeaderSession ends the sessions that hold locks while nothing else is wrong, so that nothing but
+// the end itself tells a leader. It gives a leader that is not told the time to show that.
+func (n *nemesis) endLeaderSession(ctx context.Context) error {
+	at := history.Now()
+	if err := n.severing(func() error { return n.ask(ctx, terminateHolders) }); err != nil {
+		return err
+	}
+	if _, err := n.AwaitLeader(ctx, at); err != nil {
+		return fmt.Errorf("after the sessions that held locks had ended: %w", err)
+	}
+	return fleet.Pause(ctx, fleet.Slowest/2)
 }
 
 // dismissLeavers lets the leavers leave, unless they were killed meanwhile.
