@@ -150,10 +150,9 @@ func (c *campaign) elected(ctx context.Context, got lock.Attempt, event hooks.Ca
 	c.onTerm(t)
 	event.Outcome, event.WasUnhealthy = hooks.Granted, c.recovered()
 	a.post(a.campaign(ctx, event))
-	if l.Token() <= c.past.token {
-		c.report(ctx, hooks.Failure{Op: hooks.OpToken, Err: fmt.Errorf("%w: this term has %d, and an earlier one had %d", ErrTokenFell, l.Token(), c.past.token)})
+	if err := c.past.had(l.Token(), c.places.Granted(), c.tokenEpoch); err != nil {
+		c.report(ctx, hooks.Failure{Op: hooks.OpToken, Err: err})
 	}
-	c.past.token = max(c.past.token, l.Token())
 	c.saw(ctx, lock.Holder{PID: l.Session.PID(), CandidateID: c.candidateID})
 	elected.Token, elected.At, elected.Campaigned, elected.Deadline = l.Token(), t.electedAt, t.electedAt.Sub(c.began), t.Deadline()
 	elected.InTransaction, elected.NotListening = l.Session.InTransaction(), c.source.ListensForLoss()

@@ -50,6 +50,7 @@ func newCandidate(pool *sql.DB, election string, c config) *candidate {
 	origin := hooks.Origin{Election: election, Key: c.key, CandidateID: c.candidateID}
 	n := &candidate{terms: gate.New(), places: promotion.New(c.deputyInterval / 2), config: c, pool: pool, election: election, announcer: newAnnouncer(origin, c.hooks, c.lease),
 		sender: wakeup.NewSender(pool, NotifyChannel, c.lease.Length)}
+	n.past.met = summitOf(pool)
 	n.monitor = newHealthMonitor(c.check, c.healthPolicy, func(cause error) {
 		now := time.Now()
 		n.past.ill.CompareAndSwap(nil, &now)

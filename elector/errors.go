@@ -143,9 +143,11 @@ var (
 	ErrNoToken = lock.ErrNoToken
 
 	// ErrTokenFell is reported to OnError (hooks.OpToken), once for each term, if the term's
-	// token is not larger than the largest that this candidate has had: the database was
-	// moved, say, and stores that remember the larger one refuse this leader. The term goes
-	// on; who uses no tokens loses nothing. The message says how to raise the epoch.
+	// token is not larger than the largest that this candidate has had, or belongs to an older
+	// timeline than a candidate on the same pool has met, as the leader of any election or by
+	// ErrOldPrimary: the database was moved, say, and stores that remember the larger token refuse
+	// this leader. The term goes on; who uses no tokens loses nothing. The message says how to
+	// raise the epoch. A candidate that has met neither cannot know it.
 	ErrTokenFell = errors.New("elector: the token has fallen: if a store compares tokens, raise the epoch by ALTER DATABASE … SET pgelector.epoch " +
 		"(pgelector doctor --last-token says to what) or WithTokenEpoch")
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 // A past is what a candidate knows of who led before. Its campaign and its term, one after the
@@ -21,6 +22,7 @@ type past struct {
 		reason hooks.Reason
 	}
 	token int64                     // the largest of its terms
+	met   *summit                   // of the pool
 	ill   atomic.Pointer[time.Time] // since when the candidate is unhealthy, as the hooks know; nil if it is not
 }
 
@@ -29,6 +31,7 @@ func (p *past) tried(began time.Time, got lock.Attempt) {
 	if got.Outcome == lock.Busy && p.led.Before(began) { // it asked once, after it began
 		p.led = began
 	}
+	p.met.meet(pgerr.NewerTimeline(got.Err))
 }
 
 // pauses notes when a deputy pauses between two looks at the lock, which was busy then: its attempt
@@ -51,9 +54,24 @@ var errLeadReturned = fmt.Errorf("%w: lead has returned", ErrResigned)
 
 // ends is the event of a term's end, which is remembered.
 func (p *past) ends(token int64, began, at time.Time, late time.Duration, cause error) hooks.Demoted {
+	p.met.meet(pgerr.NewerTimeline(cause))
 	p.ended.at, p.ended.reason = at, reasonOf(cause)
 	return hooks.Demoted{Token: token, Reason: reasonOf(cause), Err: cause, At: at, Held: max(0, at.Sub(began)), Late: late,
 		LeadReturned: errors.Is(cause, errLeadReturned)}
+}
+
+// had remembers the token of a term that begins, and returns ErrTokenFell if a leader before it had, or
+// would have had, a larger one. The lock was granted on the timeline; own is the epoch of WithTokenEpoch.
+func (p *past) had(token, timeline, own int64) (err error) {
+	switch least := p.met.granted(token, timeline, own); {
+	case token <= p.token:
+		err = fmt.Errorf("%w: this term has %d, and an earlier one had %d", ErrTokenFell, token, p.token)
+	case token < least:
+		err = fmt.Errorf("%w: this term has %d, on timeline %d, and this process has met a newer timeline, whose tokens are at least %d",
+			ErrTokenFell, token, timeline, least)
+	}
+	p.token = max(p.token, token)
+	return err
 }
 
 // ledBefore is what the candidate, elected now, knows of who led before.

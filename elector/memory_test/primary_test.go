@@ -82,7 +82,7 @@ func TestATermOnAnOldPrimaryEndsWhenThePoolReachesTheNewOne(t *testing.T) {
 }
 
 // A cluster may return to an older timeline on purpose, for instance from a backup. It has a
-// leader again after a lease.
+// leader again after a lease. That leader has met the newer timeline, whose tokens were larger.
 func TestAnOldPrimaryThatIsAllThereIsIsLedAfterALease(t *testing.T) {
 	bubble(t, func(b *bench) {
 		promoted := b.NewStandby(0)
@@ -99,6 +99,10 @@ func TestAnOldPrimaryThatIsAllThereIsIsLedAfterALease(t *testing.T) {
 		b.wraps(term.InTx(b.Context(), s.pool, nil, func(*sql.Tx) error { return nil }), elector.ErrOldPrimary)
 		<-term.Context().Done()
 		b.within("it leads", lease-time.Second, b.leads(s), lease+5*time.Second)
+		synctest.Wait()
+		if fallen := b.fallen(s.rec); fallen != 1 {
+			b.Errorf("%d reports that the token fell, want one: %+v", fallen, s.rec.Failures())
+		}
 	})
 }
 

@@ -49,6 +49,26 @@ func TestALeaderWhoseBackendIsTerminatedLearnsIt(t *testing.T) {
 	}
 }
 
+// The other session's next heartbeat is due in half a minute, and no other statement.
+func TestALossThatOneSessionHearsHasTheOthersOfThePoolAskAtOnce(t *testing.T) {
+	bubble(t, func(b *bench) {
+		rarely := []elector.Option{longLease, elector.WithValidateInterval(0)}
+		one := b.run("one", rarely...)
+		b.leads(one)
+		other, err := elector.New(one.pool, "bills", rarely...)
+		b.check(err)
+		term := b.campaign(other)
+		defer func() { b.wraps(term.Resign(always)) }()
+		time.Sleep(10 * time.Second)
+		heartbeat := b.done("Ping")
+		lost := time.Now()
+		b.Terminate(b.pid(one))
+		<-heartbeat
+		b.within("the other session asks", 0, time.Since(lost), time.Millisecond)
+		b.check(term.Verify(b.Context()))
+	})
+}
+
 // Another statement puts the next heartbeat off, and must not put the next look off with it.
 func TestALossIsLookedForEachQuarterSecondAlsoBesideOtherStatements(t *testing.T) {
 	for after := time.Duration(0); after < 2*time.Second; after += 10 * time.Millisecond {

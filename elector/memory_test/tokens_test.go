@@ -1,6 +1,7 @@
 package memory_test
 
 import (
+	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
@@ -115,6 +116,69 @@ func TestATokenThatHasFallenElectsAndIsReportedOnceForEachTerm(t *testing.T) {
 		}
 		b.failed(one, hooks.OpToken, hooks.OpToken)
 	})
+}
+
+// fallen counts the reports that a token fell.
+func (b *bench) fallen(rec *hookstest.Recorder) (n int) {
+	for _, f := range rec.Failures() {
+		if errors.Is(f.Err, elector.ErrTokenFell) && f.Op == hooks.OpToken && !f.Permanent {
+			n++
+		}
+	}
+	return n
+}
+
+// The failover manager promotes a standby, discards what it did, and returns to the old primary. A candidate
+// of another election led on the standby meanwhile.
+func TestATokenOfAnOlderTimelineThanAnotherElectionOfThePoolHadIsReported(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, after string // the epoch of the database
+		own           int    // WithTokenEpoch
+		otherPool     bool
+		want          int
+	}{
+		"without an epoch":                  {"0", "0", 0, false, 1},
+		"with the same epoch all the time":  {"3", "3", 0, false, 1},
+		"the epoch was raised":              {"0", "1", 0, false, 0},
+		"the epoch was raised, from three":  {"3", "4", 0, false, 0},
+		"with the same epoch of its own":    {"0", "0", 2, false, 1},
+		"the database's was raised over it": {"0", "3", 2, false, 0},
+		"its pool has met no newer one":     {"0", "0", 0, true, 0},
+	} {
+		scene(t, name, func(b *bench) {
+			promoted := b.NewStandby(0)
+			defer promoted.Close()
+			b.wraps(promoted.Promote())
+			promoted.SetTokenEpoch(c.before)
+			process := b.NewProcess()
+			pool := process.Open()
+			defer pool.Close()
+			pool.SetMaxIdleConns(0)
+			lead := func(pool *sql.DB, election string) *hookstest.Recorder {
+				rec := hookstest.NewRecorder()
+				e, err := elector.New(pool, election, elector.WithHooks(rec), elector.WithTokenEpoch(c.own))
+				b.check(err)
+				for range 2 {
+					b.wraps(b.campaign(e).Resign(always))
+				}
+				synctest.Wait()
+				return rec
+			}
+			process.ConnectTo(promoted)
+			if n := b.fallen(lead(pool, "orders")); n != 0 {
+				b.Errorf("on the newer timeline %d reports", n)
+			}
+			process.ConnectTo(b.Server)
+			b.SetTokenEpoch(c.after)
+			if c.otherPool {
+				pool = process.Open()
+				defer pool.Close()
+			}
+			if n := b.fallen(lead(pool, "bills")); n != 2*c.want { // two terms
+				b.Errorf("%d reports, want %d", n, 2*c.want)
+			}
+		})
+	}
 }
 
 // Elections that one statement confirms have one token.

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const (
 	aKey   = 7
 	pid    = 1
-	aToken = 1<<timelineShift | 745
+	aToken = 1<<TimelineShift | 745
 )
 
 // An attempter is a Dedicated on a driver that answers by script.

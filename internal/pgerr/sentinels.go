@@ -39,3 +39,17 @@ var ErrOpenTransaction = errors.New("elector: a connection of the pool came with
 
 // ErrMixedUp is returned when a prepared statement comes and goes.
 var ErrMixedUp = fmt.Errorf("%w (its backends do not know this client's prepared statements: with pgx, set default_query_exec_mode=exec)", ErrSessionPooled)
+
+// ReplacedBy is ErrOldPrimary, and names the timeline of the primary that was promoted.
+func ReplacedBy(timeline int64) error { return replacedBy(timeline) }
+
+type replacedBy int64
+
+func (replacedBy) Error() string { return ErrOldPrimary.Error() }
+func (replacedBy) Unwrap() error { return ErrOldPrimary }
+
+// NewerTimeline returns the timeline of ReplacedBy; 0 if err is no such error.
+func NewerTimeline(err error) int64 {
+	timeline, _ := errors.AsType[replacedBy](err)
+	return int64(timeline)
+}

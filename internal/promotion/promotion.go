@@ -65,7 +65,7 @@ func (p *Part) Lent(ctx context.Context, _ *session.Source, s *session.Session) 
 	}
 	own, err := identify(ctx, s)
 	if err == nil && own.isOlderThan(newest) {
-		err = fmt.Errorf("%w: a connection has reached %v, and another %v before", pgerr.ErrOldPrimary, own, newest)
+		err = fmt.Errorf("%w: a connection has reached %v, and another %v before", pgerr.ReplacedBy(newest.Timeline), own, newest)
 	}
 	return err
 }
@@ -86,6 +86,9 @@ func (p *Part) Enter(_ context.Context, _ *session.Source, _ *session.Session, g
 	p.newest.granted.Store(g.Timeline)
 	return nil
 }
+
+// Granted returns the timeline on which the last lock was granted.
+func (p *Part) Granted() int64 { return p.newest.granted.Load() }
 
 // Beat ends a session on an old primary, if the pool has reached the promoted one.
 func (p *Part) Beat(s *session.Session, _ session.Beat) error { return p.compareMet(s.Context(), s) }
@@ -126,7 +129,7 @@ func (p *Part) compare(ctx context.Context, s *session.Session, other identity) 
 		return nil
 	}
 	p.newest.saw(other)
-	return s.Lose(fmt.Errorf("%w: the pool has reached %v, and the session (backend %d) is on %v", pgerr.ErrOldPrimary, other, s.PID(), own))
+	return s.Lose(fmt.Errorf("%w: the pool has reached %v, and the session (backend %d) is on %v", pgerr.ReplacedBy(other.Timeline), other, s.PID(), own))
 }
 
 // IsOn reports whether the session is on that server, as far as can be known.

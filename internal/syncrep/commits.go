@@ -148,7 +148,7 @@ func (c *commits) commitOn(ctx context.Context, conn *session.Session) error {
 	}
 	switch {
 	case errors.Is(err, errElsewhere) && known && now.Timeline > c.on.timeline:
-		return c.of.Lose(fmt.Errorf("%w: timeline %d has replaced timeline %d: %w", pgerr.ErrOldPrimary, now.Timeline, c.on.timeline, err))
+		return c.of.Lose(fmt.Errorf("%w: timeline %d has replaced timeline %d: %w", pgerr.ReplacedBy(now.Timeline), now.Timeline, c.on.timeline, err))
 	case err != nil:
 		return err
 	}
