@@ -2,6 +2,7 @@ package elector
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
@@ -234,7 +235,7 @@ func TestARequestToATermThatHasJustEndedIsAnswered(t *testing.T) {
 // A shared session outlives the term, and its heartbeat may come just as the term ends.
 func TestNothingOfATermIsAnnouncedOnceItHasEnded(t *testing.T) {
 	var got []string
-	n := newCandidate(nil, "orders", config{lease: leaseOf(time.Minute), hooks: []hooks.Hook{hooks.Funcs{
+	n := newCandidate(new(sql.DB), "orders", config{lease: leaseOf(time.Minute), hooks: []hooks.Hook{hooks.Funcs{
 		Error:     func(context.Context, hooks.Failure) { got = append(got, "error") },
 		Heartbeat: func(context.Context, hooks.Heartbeat) { got = append(got, "heartbeat") },
 	}}})

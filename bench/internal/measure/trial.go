@@ -26,7 +26,15 @@ type trial struct {
 }
 
 func (r *run) newTrial(s systems.System, f systems.Fault) *trial {
-	return &trial{group: group{servers: r.servers, system: s, elections: 1, proxied: f == systems.BlackHole}, fault: f}
+	t := &trial{group: group{servers: r.servers, system: s, elections: 1}, fault: f}
+	t.proxied = f == systems.BlackHole || t.cutsOff()
+	return t
+}
+
+// cutsOff reports whether the old leader gets no connection after its backends are terminated. Otherwise it
+// may be the next leader, if it is told at once, and then no two lead.
+func (t *trial) cutsOff() bool {
+	return t.fault == systems.Terminate && t.system.Never[systems.Terminate] == ""
 }
 
 func (t *trial) run(ctx context.Context) (f results.Failover, err error) {
@@ -74,6 +82,9 @@ func (t *trial) inject(ctx context.Context) error {
 	case systems.Freeze:
 		return t.leader.Signal(syscall.SIGSTOP)
 	case systems.Terminate:
+		if t.cutsOff() {
+			t.proxy.LeadTo(nil)
+		}
 		return t.servers.Terminate(ctx, t.leader.Env.ID)
 	case systems.BlackHole:
 		t.proxy.BlackHole()
@@ -107,7 +118,11 @@ func (t *trial) observe(ctx context.Context) (results.Failover, error) {
 		limit = neverLimit
 	}
 	f := results.Failover{System: t.system.Name, Fault: string(t.fault), Cap: limit.Seconds(), Blind: t.system.Blind != ""}
-	next, child := awaitLeader(ctx, t.began, limit, append(t.followers, t.leader)...)
+	candidates := t.followers
+	if !t.cutsOff() {
+		candidates = append(candidates, t.leader)
+	}
+	next, child := awaitLeader(ctx, t.began, limit, candidates...)
 	if ctx.Err() != nil {
 		return f, context.Cause(ctx)
 	}

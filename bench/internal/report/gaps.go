@@ -143,7 +143,7 @@ func (p *page) overlaps() {
 	}
 	p.say("\n## Overlap\n")
 	p.say("How long the old leader still regards itself as the leader. *Stale* starts at the fault: from then on the server may grant the lock to")
-	p.say("another. *Two leaders* starts with the next leader's work. A frozen process continues once another leads. Median, p99 from 100 samples on, worst, and number of samples.")
+	p.say("another. *Two leaders* starts with the next leader's work. A frozen process continues once another leads. The old leader whose backends were terminated gets no new connection, so that another process leads next. Median, p99 from 100 samples on, worst, and number of samples.")
 	heads := []string{"system"}
 	for _, f := range overlapFaults {
 		heads = append(heads, string(f)+": stale", string(f)+": two leaders")
