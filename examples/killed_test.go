@@ -113,7 +113,7 @@ func TestOnlyTheDeputyLoadsTheCacheAndWorksWithItAtOnce(t *testing.T) {
 		third.expect(t, "following") // and does not ask again soon
 		f.kill("first")
 		killed := time.Now()
-		second.expect(t, "working")
+		second.expect(t, "working") // and loads nothing before: the time is for docs/recipes.md, and no bound
 		warm := time.Since(killed)
 		third.past(t, "following", "loading") // it is the deputy now, and was not before
 		third.expect(t, "loaded")
