@@ -145,7 +145,7 @@ func (c *candidate) record(r roster.Candidate, now time.Time) {
 	c.Judged = judged(r, now)
 	c.recorded = &r
 	c.Late = r.State == roster.Silent || r.State == roster.Live && now.After(r.NextBy)
-	c.Unhealthy = r.Unhealthy && r.State == roster.Live && !c.Late
+	c.Unhealthy = r.IsHealthy != nil && !*r.IsHealthy && r.State == roster.Live && !c.Late
 	if c.Role == "" { // the server does not know it
 		c.Role = map[roster.State]role{roster.Live: follows, roster.Silent: unseen, roster.Left: left}[r.State]
 	}

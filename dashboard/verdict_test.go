@@ -15,7 +15,7 @@ import (
 
 // published is what a candidate published this long ago. Its interval is 15 s.
 func published(id string, ago time.Duration, health float64, unhealthy bool) roster.Candidate {
-	c := roster.Candidate{Election: "orders", Key: elector.KeyFromName("orders"), CandidateID: id, State: roster.Live, Health: &health, Unhealthy: unhealthy,
+	c := roster.Candidate{Election: "orders", Key: elector.KeyFromName("orders"), CandidateID: id, State: roster.Live, Health: &health, IsHealthy: new(!unhealthy),
 		PublishedAt: noon.Add(-ago), NextBy: noon.Add(17*time.Second - ago)}
 	if ago > 45*time.Second {
 		c.State = roster.Silent

@@ -192,8 +192,9 @@ func TestAFailureOfTheRosterEndsNoTerm(t *testing.T) {
 		lose, restore string
 		sentinel      error
 	}{
-		"dropped": {`DROP SCHEMA $schema CASCADE`, "", roster.ErrNotMigrated},
-		"revoked": {`REVOKE ALL ON ALL TABLES IN SCHEMA $schema FROM $role`, `GRANT ALL ON ALL TABLES IN SCHEMA $schema TO $role`, roster.ErrNoPrivilege},
+		"dropped":            {`DROP SCHEMA $schema CASCADE`, "", roster.ErrNotMigrated},
+		"row level security": {`ALTER TABLE $schema.roster_candidates ENABLE ROW LEVEL SECURITY`, `ALTER TABLE $schema.roster_candidates DISABLE ROW LEVEL SECURITY`, roster.ErrNoPrivilege},
+		"revoked":            {`REVOKE ALL ON ALL TABLES IN SCHEMA $schema FROM $role`, `GRANT ALL ON ALL TABLES IN SCHEMA $schema TO $role`, roster.ErrNoPrivilege},
 		"changed": {`ALTER TABLE $schema.roster_terms RENAME token TO word; ALTER TABLE $schema.roster_candidates RENAME health TO wealth`,
 			`ALTER TABLE $schema.roster_terms RENAME word TO token; ALTER TABLE $schema.roster_candidates RENAME wealth TO health`, roster.ErrNotMigrated},
 	} {

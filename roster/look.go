@@ -26,8 +26,7 @@ type Candidate struct {
 
 	// Of its last check or report (elector.WithHealth, elector.Elector.ReportHealth).
 	Health         *float64 // the score; nil if unknown
-	IsHealthy      *bool    // nil if unknown
-	Unhealthy      bool     // its health keeps it from leading; false if unknown
+	IsHealthy      *bool    // whether its health lets it lead; nil if unknown
 	Minimum        *float64 // the lowest good score; nil if unknown
 	Why            string
 	HealthMetadata map[string]string
@@ -76,8 +75,7 @@ func (r *Roster) Candidates(ctx context.Context, keys ...int64) ([]Candidate, er
 	all := make([]Candidate, len(rows))
 	for i, row := range rows {
 		all[i] = Candidate{Election: row.Election, Key: row.Key, CandidateID: row.CandidateID, Leading: row.Leads, Deputy: row.Deputy,
-			Version: row.Version, JoinedAt: time.UnixMicro(row.SinceMicros), PublishedAt: time.UnixMicro(row.PublishedMicros),
-			Unhealthy: row.Healthy.Valid && !row.Healthy.Bool}
+			Version: row.Version, JoinedAt: time.UnixMicro(row.SinceMicros), PublishedAt: time.UnixMicro(row.PublishedMicros)}
 		if all[i].Why = row.Why; row.CheckedMicros != 0 {
 			all[i].CheckedAt = time.UnixMicro(row.CheckedMicros)
 		}

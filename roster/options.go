@@ -148,8 +148,11 @@ func encodeMetadata(metadata map[string]string) (json.RawMessage, error) {
 		}
 	}
 	text, err := json.Marshal(metadata)
-	if err != nil || len(text) > maxMetadata {
-		return nil, fmt.Errorf("metadata: want at most %d bytes as JSON, got %d (%v)", maxMetadata, len(text), err)
+	if err != nil {
+		return nil, fmt.Errorf("metadata: %w", err)
+	}
+	if len(text) > maxMetadata {
+		return nil, fmt.Errorf("metadata: want at most %d bytes as JSON, got %d", maxMetadata, len(text))
 	}
 	return text, nil
 }

@@ -200,8 +200,10 @@ var (
 	// ErrNotMigrated is returned if the tables do not exist or are too old.
 	ErrNotMigrated = errors.New("roster: the tables are missing or too old: call Migrate, or start pgelector lead --roster once, as a role that may CREATE on the database")
 
-	// ErrNoPrivilege is returned if the role lacks a privilege on the tables.
-	ErrNoPrivilege = errors.New("roster: the role lacks a privilege on the roster's schema or tables: GRANT it (docs/observing.md has the statements)")
+	// ErrNoPrivilege is returned if the role lacks a privilege on the tables, or if row level security refuses
+	// its rows. Both have SQLSTATE 42501; the server's error, which follows, says which.
+	ErrNoPrivilege = errors.New("roster: the role lacks a privilege on the roster's schema or tables: GRANT it (docs/observing.md has the statements); " +
+		"or, if the error names row-level security, no policy of the table lets the role write the row: CREATE POLICY, or DISABLE ROW LEVEL SECURITY")
 
 	// ErrStuck is reported if a write is due while the driver has not returned from an
 	// earlier one that timed out.

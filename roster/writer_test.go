@@ -394,20 +394,23 @@ func TestABadArgumentIsAnErrorThatNamesIt(t *testing.T) {
 		`WithSchema("pg_toast")`: WithSchema("pg_toast"),
 		"WithPublishInterval(999ms): want 1s <= interval <= 1h0m0s": WithPublishInterval(999 * time.Millisecond),
 		"WithPublishInterval(1h0m1s)":                               WithPublishInterval(time.Hour + time.Second),
-		"got 101":                                                   WithVersion(strings.Repeat("v", 101)),
-		`WithVersion("\xff")`:                                       WithVersion("\xff"),
-		`metadata "a": "\x00"`:                                      WithMetadata(map[string]string{"a": "\x00"}),
-		`metadata "\xff"`:                                           WithMetadata(map[string]string{"\xff": "a"}),
-		"at most 8192 bytes":                                        WithMetadata(map[string]string{"a": strings.Repeat("x", 8192)}),
-		"WithRetention(59m0s, 1): want 1h0m0s <= age":               WithRetention(59*time.Minute, 1),
-		"<= age <= 87600h0m0s":                                      WithRetention(87601*time.Hour, 1),
-		"want 1 <= terms <= 1000000":                                WithRetention(time.Hour, 0),
-		"WithRetention(1h0m0s, 1000001)":                            WithRetention(time.Hour, 1_000_001),
-		"WithOnError":                                               WithOnError(nil),
-		"option 1 is nil":                                           nil,
+		"WithPublishInterval(1.0005s): want whole milliseconds":     WithPublishInterval(time.Second + 500*time.Microsecond),
+		"got 101":              WithVersion(strings.Repeat("v", 101)),
+		`WithVersion("\xff")`:  WithVersion("\xff"),
+		`metadata "a": "\x00"`: WithMetadata(map[string]string{"a": "\x00"}),
+		`metadata "\xff"`:      WithMetadata(map[string]string{"\xff": "a"}),
+		"at most 8192 bytes":   WithMetadata(map[string]string{"a": strings.Repeat("x", 8192)}),
+		"WithRetention(59m0s, 1): want 1h0m0s <= age": WithRetention(59*time.Minute, 1),
+		"<= age <= 87600h0m0s":                        WithRetention(87601*time.Hour, 1),
+		"want 1 <= terms <= 1000000":                  WithRetention(time.Hour, 0),
+		"WithRetention(1h0m0s, 1000001)":              WithRetention(time.Hour, 1_000_001),
+		"WithOnError":                                 WithOnError(nil),
+		"option 1 is nil":                             nil,
 	} {
 		if _, err := New(pool, opt); !errors.Is(err, elector.ErrConfig) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got error %v, want one that wraps elector.ErrConfig and has %q", err, want)
+		} else if strings.Contains(err.Error(), "<nil>") {
+			t.Errorf("%v repeats an error that is none", err)
 		}
 	}
 	if _, err := New(nil); !errors.Is(err, elector.ErrConfig) {
@@ -448,5 +451,12 @@ func TestCloseSaysThatNoElectorWasAdded(t *testing.T) {
 		if err := r.Close(t.Context()); !errors.Is(err, c.want) {
 			t.Errorf("closed: %v, want %v", err, c.want)
 		}
+	}
+}
+
+// PostgreSQL has one SQLSTATE for both.
+func TestARefusalByRowLevelSecurityIsNotCalledAMissingGrantAlone(t *testing.T) {
+	if text := ErrNoPrivilege.Error(); !strings.Contains(text, "GRANT") || !strings.Contains(text, "row-level security") || !strings.Contains(text, "POLICY") {
+		t.Errorf("the error says %q", text)
 	}
 }
