@@ -66,7 +66,8 @@ const Lost = "lost"
 // Candidates returns the candidates of the elections with these keys
 // (elector.Elector.Key, elector.KeyFromName), or of all elections: by election, the leader
 // first, then the deputy, then the live ones. Silent candidates and those that left stay for a day. Ask the
-// primary: a standby does not know the locks, and would show no leader.
+// primary: a standby does not know the locks, and would show no leader. Rows that a policy of row level
+// security hides from this role are missing.
 func (r *Roster) Candidates(ctx context.Context, keys ...int64) ([]Candidate, error) {
 	rows, err := ask(ctx, r.config, r.pool, func(q *db.Queries) ([]db.CandidatesRow, error) { return q.Candidates(ctx, encodeKeys(keys)) })
 	if err != nil {
