@@ -16,7 +16,7 @@ SEED    ?= 0
 
 # For ha: the faults (empty: all) and the modes (see e2e/ha/main.go).
 FAULTS ?=
-MODES  ?= async,proxied,sync,guarded
+MODES  ?= async,proxied,sync,guarded,leases
 
 # For soak.
 RESIGNATIONS ?= 10000

@@ -59,7 +59,7 @@ var steps = []step{
 		says:     "{faults} faults, {terms} terms, {writes} fenced writes, all linearizable",
 		of:       regexp.MustCompile(clusters + `|^e2e/torture/[^_]*$`), engine: true},
 	{name: "cluster", what: "**Failovers** with Patroni, HAProxy and PgBouncer, {kinds} kinds of faults",
-		command: "make ha MINUTES=16 RESULTS=1", short: "make ha MINUTES=0.5 FAULTS=crash,switchover MODES=async", repeat: "make ha MINUTES=16", minutes: 18,
+		command: "make ha MINUTES=20 RESULTS=1", short: "make ha MINUTES=0.5 FAULTS=crash,switchover MODES=async,leases", repeat: "make ha MINUTES=20", minutes: 22,
 		patterns: []string{`(?m)^(?P<faults>\d+) faults of (?P<kinds>\d+) kinds`, `(?P<terms>[\d,]+) terms compared`, `fenced writes were linearizable: .*?(?P<writes>\d+) writes succeeded`},
 		page:     "e2e/ha/RESULTS.md", cells: failoverCells,
 		says: "[{faults} faults](../e2e/ha/RESULTS.md), {terms} terms, {writes} fenced writes, all linearizable",
