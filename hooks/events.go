@@ -104,7 +104,7 @@ const (
 	OpHealth    Op = "health"    // the candidate has become unhealthy (WithHealth)
 	OpRequest   Op = "request"   // a request to go that the leader refused (WithRequests) or cannot look for, or whose successor did not come; the term goes on
 	OpCall      Op = "call"      // a driver call did not return in time and was abandoned
-	OpToken     Op = "token"     // the term's token is no larger than an earlier one (elector.ErrTokenFell); the term goes on
+	OpToken     Op = "token"     // the term's token has fallen (elector.ErrTokenFell); the term goes on
 )
 
 // Ops returns every Op, as Reasons does.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/fence"
+	"github.com/pgelector/pgelector/hooks"
 	"go.uber.org/goleak"
 )
 
@@ -287,10 +289,16 @@ func TestAFencedStoreRefusesLeadersOfADiscardedTimelineUntilTheEpochIsRaised(t *
 	check(t, errors.Join(err, admin.Close(ctx)))
 
 	pool, store := open(t, dsn(servers, multi)), open(t, storeServer.DSN())
-	// lead leads once and writes to the store.
+	// lead leads once and writes to the store. Each leader is another candidate on one pool.
+	var fell atomic.Int64
+	report := hooks.Funcs{Error: func(_ context.Context, f hooks.Failure) {
+		if errors.Is(f.Err, elector.ErrTokenFell) {
+			fell.Add(1)
+		}
+	}}
 	lead := func() (token int64, written error) {
 		t.Helper()
-		e, err := elector.New(pool, "discarded", elector.WithLease(fleet.Lease), elector.WithHeartbeatInterval(fleet.Heartbeat))
+		e, err := elector.New(pool, "discarded", elector.WithLease(fleet.Lease), elector.WithHeartbeatInterval(fleet.Heartbeat), elector.WithHooks(report))
 		check(t, err)
 		var term *elector.Term
 		for term == nil { // a standby may still answer
@@ -303,7 +311,7 @@ func TestAFencedStoreRefusesLeadersOfADiscardedTimelineUntilTheEpochIsRaised(t *
 		tx, err := store.BeginTx(ctx, nil)
 		check(t, err)
 		written = fence.Advance(ctx, tx, "lamp", term.Token())
-		check(t, errors.Join(tx.Commit(), term.Resign(ctx)))
+		check(t, errors.Join(tx.Commit(), term.Resign(ctx), e.Close(ctx)))
 		return term.Token(), written
 	}
 
@@ -316,18 +324,24 @@ func TestAFencedStoreRefusesLeadersOfADiscardedTimelineUntilTheEpochIsRaised(t *
 		promoted, written = lead()
 		return written
 	}))
+	if n := fell.Load(); n > 0 {
+		t.Errorf("%d reports that the token fell before it did", n)
+	}
 	if promoted <= first {
 		t.Errorf("the token after the promotion, %d, is not larger than the one before, %d", promoted, first)
 	}
 	if back, written := lead(); back >= promoted || !errors.Is(written, fence.ErrStale) {
 		t.Fatalf("on the older timeline the token is %d, after %d, and the store says %v: nothing was discarded", back, promoted, written)
 	}
+	if n := fell.Load(); n != 1 {
+		t.Errorf("%d reports that the token fell, want one", n)
+	}
 
 	admin, err = connect(ctx, servers)
 	check(t, err)
 	_, err = admin.Exec(ctx, "ALTER DATABASE postgres SET pgelector.epoch = '1'")
 	check(t, errors.Join(err, admin.Close(ctx)))
-	if raised, written := lead(); raised <= promoted || written != nil {
-		t.Errorf("with the epoch the token is %d, after %d, and the store says %v", raised, promoted, written)
+	if raised, written := lead(); raised <= promoted || written != nil || fell.Load() != 1 {
+		t.Errorf("with the epoch the token is %d, after %d, and the store says %v; %d reports that it fell", raised, promoted, written, fell.Load())
 	}
 }
