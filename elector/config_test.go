@@ -264,4 +264,7 @@ func TestOnlyThePartsThatAnOptionTurnsOnAreMade(t *testing.T) {
 	if got := parts(WithSynchronousStandby(time.Minute)); !slices.Equal(got, slices.Insert(slices.Clone(always), 4, "*syncrep.Part")) {
 		t.Errorf("with synchronous standbys %v", got)
 	}
+	if got := parts(WithLockDelay(time.Minute)); !slices.Equal(got, slices.Insert(slices.Clone(always), 4, "*lockdelay.Part")) {
+		t.Errorf("with a lock delay %v", got)
+	}
 }

@@ -74,9 +74,10 @@ var (
 	// campaign goes on. If this happens during a term, it is the cause of the term's end.
 	ErrNotSynchronous = pgerr.ErrNotSynchronous
 
-	// ErrTooEarly is returned by TryCampaign and TryRun, with WithSynchronousStandby, while this
-	// candidate has not known the primary for the longest lease: a leader on one that was
-	// replaced may believe until then. Run, Start and Campaign wait.
+	// ErrTooEarly is returned by TryCampaign and TryRun, with WithLockDelay or WithSynchronousStandby,
+	// while the server is not known to have been a primary for the longest lease: a leader on a
+	// server that is gone, or was replaced, may believe until then. Run, Start and Campaign wait. The
+	// message says how long; the error has a method Later() time.Duration that returns the wait.
 	ErrTooEarly = pgerr.ErrTooEarly
 
 	// ErrSessionPooled is returned when statements of one connection reach different

@@ -18,6 +18,7 @@ import (
 	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/listen"
 	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/lockdelay"
 	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/preflight"
 	"github.com/pgelector/pgelector/internal/session"
@@ -150,6 +151,8 @@ type config struct {
 	deputyInterval  time.Duration
 	synchronous     bool
 	longestLease    time.Duration                      // if synchronous
+	delays          bool                               // WithLockDelay
+	lockDelay       time.Duration                      // if it delays
 	check           func(context.Context) HealthReport // of the candidate's health; may be nil
 	healthPolicy    HealthPolicy
 	notifier        Notifier
@@ -542,6 +545,29 @@ func WithSynchronousStandby(longestLease time.Duration) Option {
 	return set(func(c *config) { c.synchronous, c.longestLease = true, longestLease })
 }
 
+// WithLockDelay has nobody elected on a server that has run, or has been a primary, for less than
+// longestLease. A server whose host dies tells nobody: a leader there believes until its validity ends,
+// and its work may take its drain, while the restarted server, or a promoted standby, has a new leader.
+// With the option the new term begins after that. Default: off. Every candidate of the election must
+// have it. longestLease is the longest lease (WithLease) of all of them, at least this one's and at most
+// 24 h. To lengthen a lease, lengthen longestLease everywhere first.
+//
+// The server tells how long it has run, by its own clock. It proves that it has been a primary by its
+// last checkpoint, if that is of its present timeline, and older than longestLease
+// (pg_control_checkpoint, which any role may call unless it was revoked). Otherwise the time counts from
+// when this process first saw it as a primary, through this pool. There is no exemption for the candidate
+// that led last.
+//
+// So after each start and each promotion of the server nobody leads for longestLease, and after a start
+// of all candidates for up to longestLease, if the last checkpoint is younger. Run, Start and Campaign
+// wait, and OnCampaign receives hooks.TooEarly with the wait. TryRun and TryCampaign return ErrTooEarly.
+// It costs one or two statements for each election, and as many for each check of the server.
+//
+// It does not help between two primaries that both answer: see [WithSynchronousStandby].
+func WithLockDelay(longestLease time.Duration) SessionOption {
+	return sessionOption{set(func(c *config) { c.delays, c.lockDelay = true, longestLease })}
+}
+
 // WithHooks adds hooks. They receive the events in the order given. It may be used more
 // than once.
 func WithHooks(all ...hooks.Hook) CommonOption {
@@ -654,6 +680,9 @@ func (c *config) sessions(pool *sql.DB, beat func(session.Beat), hear func([]inb
 		scope = session.SessionScope
 	}
 	parts := append([]session.Part{&preflight.Part{}, listen.Part{}}, more...)
+	if c.delays {
+		parts = append(parts, lockdelay.New(c.lockDelay))
+	}
 	if c.synchronous {
 		parts = append(parts, syncrep.New(c.longestLease))
 	}
@@ -703,6 +732,9 @@ func (c *config) checkLease() error {
 	case c.synchronous && (c.longestLease < l.Length || c.longestLease > maxLease):
 		return wrong(fmt.Sprintf("want the longest lease of all candidates: %v <= longest lease <= %v", l.Length, maxLease),
 			valueOf("WithSynchronousStandby", c.longestLease), length)
+	case c.delays && (c.lockDelay < l.Length || c.lockDelay > maxLease):
+		return wrong(fmt.Sprintf("want the longest lease of all candidates: %v <= longest lease <= %v", l.Length, maxLease),
+			valueOf("WithLockDelay", c.lockDelay), length)
 	}
 	return nil
 }

@@ -96,6 +96,8 @@ func TestABadOptionIsRefusedByNameAndInequality(t *testing.T) {
 		{elector.WithDeputyInterval(2*time.Second + 1), "WithDeputyInterval(2.000000001s) with WithHeartbeatInterval(2s): want deputy interval <= heartbeat interval"},
 		{healthy(elector.HealthPolicy{CampaignAfter: -1}), "WithHealth: CampaignAfter -1: want 1 <= n <= 1000"},
 		{healthy(elector.HealthPolicy{CampaignAfter: 1001}), "WithHealth: CampaignAfter 1001: want 1 <= n <= 1000"},
+		{elector.WithLockDelay(10*time.Second - 1), "WithLockDelay(9.999999999s) with WithLease(10s): want the longest lease of all candidates: 10s <= longest lease <= 24h0m0s"},
+		{elector.WithLockDelay(24*time.Hour + 1), "<= longest lease <= 24h0m0s"},
 		{elector.WithNotifier(nil), "WithNotifier(nil): want a notifier"},
 		{elector.WithHooks(nil), "WithHooks: hook 1: hooks: <nil> receives no event"},
 		{elector.WithHooks(hooks.Funcs{Error: func(context.Context, hooks.Failure) {}}, calledNothing{}), "WithHooks: hook 2: hooks: elector_test.calledNothing receives no event"},
@@ -153,7 +155,7 @@ func TestTheBoundsOfOptionsAreAccepted(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, opts := range [][]elector.Option{
 		{elector.WithRetryInterval(day), elector.WithReadOnlyTimeout(day), elector.WithTokenEpoch(32766), elector.WithBackoff(10*time.Millisecond, day)},
-		{elector.WithReadOnlyTimeout(0), elector.WithTokenEpoch(0), elector.WithDeputyInterval(10 * time.Millisecond), elector.WithSynchronousStandby(day)},
+		{elector.WithReadOnlyTimeout(0), elector.WithTokenEpoch(0), elector.WithDeputyInterval(10 * time.Millisecond), elector.WithSynchronousStandby(day), elector.WithLockDelay(day)},
 	} {
 		if _, err := elector.New(newPool(t), "orders", opts...); err != nil {
 			t.Error(err)
@@ -208,10 +210,10 @@ func TestWithHooksMayBeUsedMoreThanOnce(t *testing.T) {
 }
 
 func TestSettingsAreThoseInForce(t *testing.T) {
-	e, err := elector.New(newPool(t), "orders", elector.WithLease(20*time.Second), elector.WithRequests(false))
+	e, err := elector.New(newPool(t), "orders", elector.WithLease(20*time.Second), elector.WithRequests(false), elector.WithLockDelay(time.Minute))
 	want := elector.Settings{Lease: 20 * time.Second, HeartbeatInterval: 4 * time.Second, Drain: 4 * time.Second, Validity: 14 * time.Second,
 		RetryInterval: 3 * time.Second, DeputyInterval: 100 * time.Millisecond, BackoffMin: time.Second, BackoffMax: 5 * time.Second,
-		ValidateInterval: time.Second, Health: elector.HealthPolicy{Minimum: 0.5}}
+		ValidateInterval: time.Second, LockDelay: time.Minute, Health: elector.HealthPolicy{Minimum: 0.5}}
 	if err != nil || e.Settings() != want {
 		t.Errorf("got %+v, %v", e.Settings(), err)
 	}
@@ -256,6 +258,7 @@ func TestAnOptionIsAcceptedOnlyWhereItIsUsed(t *testing.T) {
 		"WithKey":                {elector.WithKey(1), false, true, true},
 		"WithGracefulRelease":    {elector.WithGracefulRelease(true), false, false, false},
 		"WithTakeover":           {elector.WithTakeover(elector.Poll), true, false, false},
+		"WithLockDelay":          {elector.WithLockDelay(time.Minute), true, false, false},
 		"WithSynchronousStandby": {elector.WithSynchronousStandby(time.Minute), false, false, false},
 		"WithBackoff":            {elector.WithBackoff(time.Second, time.Second), true, true, false},
 		"WithReadOnlyTimeout":    {elector.WithReadOnlyTimeout(0), true, true, false},
@@ -395,7 +398,7 @@ func TestWhatALogShowsCanBeRead(t *testing.T) {
 	}
 	for want, value := range map[string]any{
 		"lease=10s heartbeat=2s drain=2s validity=7s retry=3s deputy=100ms scope=auto takeover=deputy requests=true " +
-			"backoff=1s..5s attempts=0 minimum=0.5 check=0s stepdown=0 campaign=0 stay=false validate=1s listens=false": e.Settings(),
+			"backoff=1s..5s attempts=0 minimum=0.5 check=0s stepdown=0 campaign=0 stay=false validate=1s lockdelay=0s listens=false": e.Settings(),
 		`candidate "web-1" of election "orders"`: e,
 		"auto":                                   elector.Auto,
 		"session":                                elector.SessionScope,

@@ -25,7 +25,8 @@ type backend struct {
 	wake      chan struct{} // holds a value if the inbox may have changed
 	cancelled chan struct{} // holds a value if the statement must be cancelled
 	gone      chan struct{} // closed when the backend has ended
-	final     error         // the client's error after gone
+	told      chan struct{} // closed when the client hears of that
+	final     error         // the client's error then
 }
 
 // A transaction is an open transaction.

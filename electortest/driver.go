@@ -53,7 +53,7 @@ func (w waitable) WaitForEnd(ctx context.Context) error {
 			return ErrKilled
 		}
 		select {
-		case <-b.gone:
+		case <-b.told:
 		case <-changed:
 			continue
 		case <-ctx.Done():
@@ -300,11 +300,9 @@ func (p *Process) connect(ctx context.Context) (*conn, error) {
 	if !p.arrive(ctx.Done()) || !p.pass(ctx) {
 		return nil, closedBy(ctx)
 	}
-	p.mu.Lock()
-	server, pooler, killed := p.server, p.pooler, p.killed
-	p.mu.Unlock()
-	if killed {
-		return nil, ErrKilled
+	server, pooler, err := p.reach(ctx)
+	if err != nil {
+		return nil, err
 	}
 	c := &conn{p: p}
 	if pooler == nil {
@@ -316,13 +314,35 @@ func (p *Process) connect(ctx context.Context) (*conn, error) {
 	}
 	p.mu.Lock()
 	p.conns[c] = true
-	killed = p.killed
+	killed := p.killed
 	p.mu.Unlock()
 	if killed { // Kill may have missed the connection
 		c.Close()
 		return nil, ErrKilled
 	}
 	return c, nil
+}
+
+// reach returns the server to connect to. While the host of that one is dead, nobody answers.
+func (p *Process) reach(ctx context.Context) (*Server, *Pooler, error) {
+	for {
+		p.mu.Lock()
+		server, pooler, killed, changed := p.server, p.pooler, p.killed, p.changed
+		p.mu.Unlock()
+		if killed {
+			return nil, nil, ErrKilled
+		}
+		answers := server.answers()
+		if answers == nil || pooler != nil {
+			return server, pooler, nil
+		}
+		select {
+		case <-answers:
+		case <-changed:
+		case <-ctx.Done():
+			return nil, nil, closedBy(ctx)
+		}
+	}
 }
 
 // pass waits until requests pass.
@@ -386,7 +406,7 @@ func (c *conn) await(ctx context.Context, b *backend, m *message) (a answer, ok 
 		select {
 		case a = <-m.reply:
 			waiting = false
-		case <-b.gone:
+		case <-b.told:
 			select {
 			case a = <-m.reply: // sent just before
 			default:
@@ -479,7 +499,7 @@ func (c *conn) ResetSession(context.Context) error {
 	c.p.mu.Unlock()
 	if checks && c.b != nil {
 		select {
-		case <-c.b.gone:
+		case <-c.b.told:
 			c.dead = true
 		default:
 		}

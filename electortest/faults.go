@@ -57,11 +57,77 @@ func (s *Server) Crash() {
 	s.lastXID = s.durable
 }
 
-// Start starts a server after Stop or Crash.
-func (s *Server) Start() {
+// LosePower ends the server as the death of its host does: a power loss, a kernel that panics, a
+// virtual machine that is ended. It loses what a crash loses, and tells no client. The connections stay
+// silent until [Server.Reset], and new ones wait for [Server.Start].
+func (s *Server) LosePower() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.down, s.started, s.transactions = false, time.Now(), 0
+	for _, pid := range slices.Sorted(maps.Keys(s.backends)) {
+		b := s.backends[pid]
+		s.endSilently(b, ErrHostDied)
+		b.final = errCut
+		s.silent = append(s.silent, b)
+	}
+	s.lastXID, s.down = s.durable, true
+	if s.dead == nil {
+		s.dead = make(chan struct{})
+	}
+}
+
+// ErrHostDied is the error with which [Server.Trace] shows the end of a backend by LosePower.
+var ErrHostDied = errors.New("electortest: the host has died")
+
+// Reset resets the connections that LosePower has left silent, as a host does that is up again when
+// it hears from their clients. Close does so, too.
+func (s *Server) Reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range s.silent {
+		close(b.told)
+	}
+	s.silent = nil
+}
+
+// answers returns nil if the server answers those who connect, or a channel that is closed when it does.
+func (s *Server) answers() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dead
+}
+
+// Start starts a server after Stop, Crash or LosePower. One that runs goes on.
+func (s *Server) Start() {
+	s.mu.Lock()
+	if s.down {
+		s.down, s.started, s.transactions = false, time.Now(), 0
+	}
+	s.mu.Unlock()
+	s.revive()
+}
+
+// revive has those who connect answered, or refused.
+func (s *Server) revive() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dead != nil {
+		close(s.dead)
+		s.dead = nil
+	}
+}
+
+// A checkpoint is of the timeline on which the server was a primary.
+type checkpoint struct {
+	timeline int64
+	began    time.Time
+}
+
+// Checkpoint makes a checkpoint, as a server does now and then, and soon after its promotion. This
+// server makes none by itself.
+func (s *Server) Checkpoint() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.checkpoint = checkpoint{s.timeline, time.Now()}
 }
 
 func (s *Server) endAll(why func() error) {
@@ -140,6 +206,7 @@ func (s *Server) NewStandby(lag int) *Server {
 	defer s.mu.Unlock()
 	standby := NewServer()
 	standby.timeline, standby.epoch, standby.recovery = s.timeline, s.epoch, true
+	standby.checkpoint = s.checkpoint
 	standby.lastXID = max(s.durable-int64(lag), 0)
 	standby.durable = standby.lastXID
 	standby.lastPID = s.lastPID + pidsApart

@@ -29,6 +29,9 @@ type Server struct {
 	clockRate    float64
 	flush        time.Duration
 	stalled      chan struct{} // closed by Resume; nil unless stalled
+	dead         chan struct{} // closed when it answers again; nil unless its host has died
+	silent       []*backend    // that ended with their host, and whose clients know nothing of it
+	checkpoint   checkpoint    // the last one
 	handler      Handler
 	replication  replication
 	trace        func(Event)
@@ -48,7 +51,8 @@ const (
 // function returns.
 func NewServer() *Server {
 	return &Server{backends: map[int32]*backend{}, locks: lockTable{locks: map[lockID]*lock{}},
-		lastPID: firstPID, timeline: 1, epoch: "0", started: time.Now(), lastXID: firstXID, durable: firstXID, clockRate: 1}
+		lastPID: firstPID, timeline: 1, epoch: "0", started: time.Now(), lastXID: firstXID, durable: firstXID, clockRate: 1,
+		checkpoint: checkpoint{timeline: 1, began: time.Now()}}
 }
 
 // start is when the server started, in seconds since 1970.
@@ -63,6 +67,8 @@ func (s *Server) Open() *sql.DB { return s.NewProcess().Open() }
 func (s *Server) Close() {
 	s.Resume()
 	s.Stop()
+	s.revive()
+	s.Reset()
 }
 
 // SetTokenEpoch acts as ALTER DATABASE … SET pgelector.epoch = setting, from the next
@@ -189,7 +195,7 @@ func (s *Server) connect() (*backend, error) {
 	}
 	s.lastPID++
 	b := &backend{server: s, pid: s.lastPID, started: time.Now().Truncate(time.Microsecond),
-		wake: make(chan struct{}, 1), cancelled: make(chan struct{}, 1), gone: make(chan struct{})}
+		wake: make(chan struct{}, 1), cancelled: make(chan struct{}, 1), gone: make(chan struct{}), told: make(chan struct{})}
 	s.backends[b.pid] = b
 	s.report(b, Event{What: "connected", Done: true})
 	go b.serve()
@@ -199,9 +205,14 @@ func (s *Server) connect() (*backend, error) {
 // end ends a backend: it rolls back its transaction and releases its locks. The client reads
 // err; nil means that the client left. The caller holds the mutex.
 func (s *Server) end(b *backend, err error) {
-	if s.backends[b.pid] != b {
-		return
+	if s.backends[b.pid] == b {
+		s.endSilently(b, err)
+		close(b.told)
 	}
+}
+
+// endSilently ends a backend, and tells its client nothing.
+func (s *Server) endSilently(b *backend, err error) {
 	s.report(b, Event{What: "ended", Done: true, Err: err})
 	delete(s.backends, b.pid)
 	s.locks.forget(b)

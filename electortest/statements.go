@@ -42,6 +42,7 @@ var statements = named(map[string]func(*execution, *message) (Answer, error){
 	db.HoldsLock:           holdsLock,
 	db.Identify:            identify,
 	db.LargestHolder:       largestHolder,
+	db.LastCheckpoint:      lastCheckpoint,
 	db.Leaders:             leaders,
 	db.PairIsFree:          pairIsFree,
 	db.Ping:                ping,
@@ -62,6 +63,7 @@ var statements = named(map[string]func(*execution, *message) (Answer, error){
 	db.SessionEnders:       sessionEnders,
 	db.SynchronousStandbys: synchronousStandbys,
 	db.TakenLocks:          takenLocks,
+	db.Tenure:              tenure,
 	db.Tokens:              tokens,
 	db.TransactionStart:    transactionStart,
 	db.TryLock:             tryLock,
@@ -280,11 +282,7 @@ func namedStatement(*execution, *message) (Answer, error) { return Answer{}, nil
 
 // identify returns the same system identifier for all servers.
 func identify(x *execution, _ *message) (Answer, error) {
-	timeline := x.server.timeline
-	if x.server.recovery {
-		timeline = 0
-	}
-	return one(int64(1), timeline, "", int64(0)), nil
+	return one(int64(1), x.server.shownTimeline(), "", int64(0)), nil
 }
 
 func clock(_ *execution, _ *message) (Answer, error) { return one(time.Now().UnixMicro()), nil }

@@ -133,9 +133,5 @@ func synchronousStandbys(x *execution, m *message) (Answer, error) {
 		streams = append(streams, map[string]any{"name": name, "behind": behind})
 	}
 	text, _ := json.Marshal(streams) // cannot fail
-	timeline := s.timeline
-	if s.recovery {
-		timeline = 0
-	}
-	return one(int64(x.pid), timeline, s.started.UnixMicro(), s.replication.names, s.replication.loaded.UnixMicro(), string(text)), nil
+	return one(int64(x.pid), s.shownTimeline(), s.started.UnixMicro(), s.replication.names, s.replication.loaded.UnixMicro(), string(text)), nil
 }

@@ -153,8 +153,8 @@ const (
 	Busy    Outcome = "busy"    // another session holds the lock
 	Failed  Outcome = "failed"  // the server did not answer, or the elector refuses it
 
-	// TooEarly means that the candidate waits, because a leader on a replaced primary may
-	// still believe that it leads (elector.WithSynchronousStandby).
+	// TooEarly means that the candidate waits, because a leader on a server that is gone, or was
+	// replaced, may still believe that it leads (elector.WithLockDelay, WithSynchronousStandby).
 	TooEarly Outcome = "too_early"
 )
 

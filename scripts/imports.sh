@@ -6,11 +6,11 @@ cd "$(dirname "$0")/.."
 
 # What each package of the core may import from this module.
 spine='internal/lock internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'
-asks='internal/pooled internal/pair internal/queue internal/holder' # what the parts share
-parts="$asks internal/transaction internal/preflight internal/promotion internal/syncrep internal/inbox internal/deputy internal/handover internal/shared internal/fenced internal/wakeup internal/validate internal/listen"
+asks='internal/pooled internal/pair internal/queue internal/holder internal/tenure' # what the parts share
+parts="$asks internal/transaction internal/preflight internal/promotion internal/syncrep internal/inbox internal/deputy internal/handover internal/shared internal/fenced internal/wakeup internal/validate internal/listen internal/lockdelay"
 declare -A may=(
   [internal/pgerr]='' [internal/backoff]='' [internal/lockkey]='' [internal/gate]='' [internal/turn]=''
-  [internal/lease]='internal/pgerr'
+  [internal/lease]='internal/pgerr' [internal/tenure]='internal/lease internal/pgerr'
   [internal/pooled]="db internal/pin $spine" [internal/pair]="db $spine" [internal/holder]="db internal/pooled $spine"
   [internal/queue]="db internal/pooled $spine"
   [internal/pin]='db internal/pgerr internal/backoff'
@@ -18,7 +18,7 @@ declare -A may=(
   [internal/lock]='db internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'
   [internal/transaction]="db internal/turn internal/pooled internal/pin $spine"
   [internal/preflight]="db internal/listen internal/turn internal/pooled internal/pair internal/transaction $spine"
-  [internal/promotion]="db internal/pooled $spine" [internal/syncrep]="db internal/pair $spine" [internal/inbox]="db internal/pooled $spine"
+  [internal/promotion]="db internal/pooled $spine" [internal/syncrep]="db internal/pair internal/tenure $spine" [internal/lockdelay]="db internal/tenure $spine" [internal/inbox]="db internal/pooled $spine"
   [internal/deputy]="db $asks $spine" [internal/handover]="db $asks $spine" [internal/shared]="db $asks internal/gate internal/fenced $spine"
   [internal/fenced]="db internal/pin internal/pooled internal/pair $spine"
   [internal/wakeup]="db internal/pooled $spine" [internal/validate]="db $spine" [internal/listen]="internal/pin $spine"

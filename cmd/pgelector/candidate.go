@@ -33,6 +33,7 @@ func (e *electionFlags) add(cmd *cobra.Command, c *runner.Config) {
 	flags.StringVar(&e.takeover, "takeover", "", "while another leads: deputy: become the deputy, if nobody is, which tries often; wait: the deputy waits in the server, and leads within milliseconds; poll: never become the deputy; default: deputy, with transaction scope poll")
 	flags.StringVar(&e.scope, "scope", "auto", "hold the lock until the end of the session, or inside a transaction, as through a transaction pooler; auto: session, unless a transaction pooler is found")
 	flags.DurationVar(&c.DeputyInterval, "deputy-interval", 0, "how often the deputy tries; default: 100ms, at most the heartbeat interval")
+	flags.DurationVar(&c.LockDelay, "lock-delay", 0, "lead on no server that has run, or has been a primary, for less than this: the longest lease of all candidates; every candidate must set this; 0: off")
 	flags.DurationVar(&c.Synchronous, "synchronous-standby", 0, "with synchronous replication: the longest lease of all candidates; every candidate must set this; 0: off")
 	flags.StringVar(&c.HealthCommand, "health-command", "", "a shell command, whose failure means that this host is unhealthy: after three in a row it does not lead; its last line of output says why; what it leaves in its process group is killed")
 	flags.DurationVar(&c.HealthInterval, "health-interval", 5*time.Second, "the time between two runs of the health command, and how long each may take")

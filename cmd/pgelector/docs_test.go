@@ -78,7 +78,7 @@ func TestTheSystemdUnitRestartsIfThatHelps(t *testing.T) {
 	}
 	prevented := statuses("RestartPreventExitStatus")
 	for err, mends := range map[error]bool{
-		elector.ErrServerReadOnly: true, connect.ErrConnect: true, elector.ErrGaveUp: true, errors.New("anything else"): true,
+		elector.ErrServerReadOnly: true, elector.ErrTooEarly: true, connect.ErrConnect: true, elector.ErrGaveUp: true, errors.New("anything else"): true,
 		exit.With(exit.Lost, errors.New("lost")): true,
 		elector.ErrConfig:                        false, connect.ErrUsage: false, elector.ErrUnsupportedServer: false, elector.ErrSessionPooled: false, elector.ErrUnsupportedServer: false,
 	} {

@@ -17,7 +17,7 @@ var flagGroups = []struct {
 	{"What runs, and how often", []string{"once", "restart-delay", "restart-delay-max", "hold"}},
 	{"How it ends", []string{"drain", "grace"}},
 	{"What it serves and logs", []string{"health-command", "health-interval", "http", "roster", "log-level", "log-json"}},
-	{"The connection", []string{"dsn", "driver", "scope", "synchronous-standby", "token-epoch", "max-attempts", "read-only-timeout"}},
+	{"The connection", []string{"dsn", "driver", "scope", "lock-delay", "synchronous-standby", "token-epoch", "max-attempts", "read-only-timeout"}},
 }
 
 // helpWidth is that of a small terminal.

@@ -147,6 +147,7 @@ func TestBadUsageHasItsOwnExitCodeAndNamesFlags(t *testing.T) {
 		{"doctor --lease 1ms", "--lease 1ms: want 1s <= lease"},
 		{"run --election x --synchronous-standby 9s -- true", "--synchronous-standby 9s with --lease 10s: want the longest lease of all candidates: 10s <= longest lease <= 24h0m0s"},
 		{"run --election x --if-free --synchronous-standby 10s -- true", "--if-free and --synchronous-standby exclude each other"},
+		{"run --election x --lock-delay 9s -- true", "--lock-delay 9s with --lease 10s: want the longest lease of all candidates: 10s <= longest lease <= 24h0m0s"},
 		{"run --election x --takeover sit -- true", "want deputy, wait or poll"},
 		{"run --election x --log-level loud -- true", "--log-level"},
 		{"run --election x --driver odbc -- true", "pgx or pq"},

@@ -371,3 +371,17 @@ func TestVariablesStandForFlags(t *testing.T) {
 	member.says(t, "status 0")
 	member.stops(t)
 }
+
+func TestRunOnceOnAServerThatIsTooNewSaysHowLongToWait(t *testing.T) {
+	t.Parallel()
+	env := at(own(t).DSN())
+	for _, how := range []string{"--once", "--if-free"} {
+		r := invoke(t, env, "run", name(t), how, "--lock-delay", "24h", "--", "echo", "ran")
+		r.want(t, exit.Connect, elector.ErrTooEarly.Error()+": wait another 23h")
+		if strings.Contains(r.out, "ran") {
+			t.Errorf("%s: the command was run", how)
+		}
+	}
+	r := invoke(t, env, "run", name(t), "--if-free", "--wait", patience.String(), "--lease", "2s", "--lock-delay", "2s", "--", "echo", "ran")
+	r.want(t, exit.OK, "ran")
+}

@@ -315,6 +315,16 @@ var verbs = map[string]func(*call) (string, error){
 		row, err := c.q.Identify(c)
 		return fmt.Sprintf("timeline %d, of a cluster %v", row.Timeline, row.System != 0), err
 	},
+	"Tenure": func(c *call) (string, error) { // of the session in the second word
+		of := c.sessions[c.words[1]]
+		row, err := c.q.Tenure(c, db.TenureParams{Pid: of.pid, Key: c.key()})
+		last, failed := c.q.LastCheckpoint(c)
+		return fmt.Sprintf("%s, timeline %d, runs %v, holds %v", c.name(row.Pid), row.Timeline, row.Ran >= 0 && (failed != nil || last.Started == row.Started), row.Owner != ""), err
+	},
+	"LastCheckpoint": func(c *call) (string, error) {
+		row, err := c.q.LastCheckpoint(c)
+		return fmt.Sprintf("timeline %d, a checkpoint on timeline %d, ago %v", row.Timeline, row.Checkpointed, row.Age >= 0), err
+	},
 	"SynchronousStandbys": func(c *call) (string, error) {
 		row, err := c.q.SynchronousStandbys(c, "0/0")
 		return fmt.Sprintf("%s, timeline %d, standbys %q", c.name(row.Pid), row.Timeline, row.StandbyNames), err

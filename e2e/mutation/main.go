@@ -48,7 +48,7 @@ var (
 
 // broken are the packages that the rules change.
 var broken = []string{"elector", "internal/lock", "internal/session", "internal/lease", "internal/gate", "internal/turn", "internal/pin", "internal/backoff", "internal/pgerr",
-	"internal/listen", "internal/preflight", "internal/promotion", "internal/syncrep", "internal/inbox", "internal/deputy", "internal/handover", "internal/shared", "internal/fenced", "internal/wakeup"}
+	"internal/listen", "internal/preflight", "internal/promotion", "internal/syncrep", "internal/lockdelay", "internal/tenure", "internal/inbox", "internal/deputy", "internal/handover", "internal/shared", "internal/fenced", "internal/wakeup"}
 
 func main() {
 	flag.Parse()

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pgelector/pgelector/e2e/sandbox"
@@ -98,6 +99,28 @@ func (p *Proxy) LeadTo(c *Cluster) {
 // Reset breaks every connection with a TCP RST to both ends. It does not affect new
 // connections.
 func (p *Proxy) Reset() { p.end(reset) }
+
+// Forget leaves every open connection silent, at both ends, as a host that dies and a NAT that forgets
+// it do: what is sent there is lost, and an end is told neither of the other's end. New connections
+// are not affected. The silence ends with Reset, ResetForgotten, HangUp or Close.
+func (p *Proxy) Forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		l.forgotten.Store(true)
+	}
+}
+
+// ResetForgotten is Reset for the connections of Forget alone.
+func (p *Proxy) ResetForgotten() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		if l.forgotten.Load() {
+			l.sever()
+		}
+	}
+}
 
 // HangUp closes every connection with a TCP FIN to both ends. It does not affect new
 // connections.
@@ -210,6 +233,8 @@ type link struct {
 	client  *net.TCPConn
 	severed chan struct{} // closed when the link is broken
 
+	forgotten atomic.Bool // nothing passes any more
+
 	mu     sync.Mutex
 	server *net.TCPConn // nil until dialed
 	broken bool
@@ -294,6 +319,10 @@ func (p *Proxy) pump(l *link, from, to *net.TCPConn) {
 			if !p.network.pass(l.severed) {
 				return
 			}
+			if l.forgotten.Load() {
+				<-l.severed
+				return
+			}
 			select {
 			case parts <- part{bytes.Clone(b[:n]), time.Now().Add(p.delay())}:
 			case <-l.severed:
@@ -309,10 +338,17 @@ func (p *Proxy) pump(l *link, from, to *net.TCPConn) {
 		case <-time.After(time.Until(one.due)):
 		case <-l.severed:
 		}
+		if l.forgotten.Load() {
+			<-l.severed
+			continue
+		}
 		if _, err := to.Write(one.data); err != nil {
 			l.sever()
 		}
 	}
 	reading.Wait()
+	if l.forgotten.Load() {
+		<-l.severed
+	}
 	to.Close()
 }

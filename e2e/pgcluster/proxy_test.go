@@ -5,6 +5,8 @@ package pgcluster
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -68,6 +70,29 @@ func TestResetBreaksConnectionsWithRST(t *testing.T) {
 			ask[int](t, connect(t, p.DSN()), "SELECT 1")
 		})
 	}
+}
+
+// A server that dies ends its connections; who is connected through the proxy hears nothing of that.
+func TestAForgottenConnectionStaysSilentUntilItIsReset(t *testing.T) {
+	p := proxied(t)
+	conn := connect(t, p.DSN())
+	pid := ask[int](t, conn, "SELECT pg_backend_pid()")
+	p.Forget()
+	fresh := connect(t, p.DSN())
+	if !ask[bool](t, fresh, fmt.Sprintf("SELECT pg_terminate_backend(%d, 10000)", pid)) {
+		t.Error("the backend has not ended")
+	}
+	raw := conn.PgConn().Conn()
+	check(t, raw.SetReadDeadline(time.Now().Add(200*time.Millisecond)))
+	if n, err := raw.Read(make([]byte, 1)); n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("read %d bytes and %v, want silence", n, err)
+	}
+	check(t, raw.SetReadDeadline(time.Time{}))
+	p.ResetForgotten()
+	if _, err := raw.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("got error %v, want a connection reset", err)
+	}
+	ask[int](t, fresh, "SELECT 1")
 }
 
 func TestSlowDelaysEachDirection(t *testing.T) {

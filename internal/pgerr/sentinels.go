@@ -26,7 +26,7 @@ var (
 	ErrRolledBack      = errors.New("elector: the transaction was rolled back")
 	ErrOutcomeUnknown  = errors.New("elector: it is not known whether the transaction was committed")
 	ErrNotSynchronous  = errors.New("elector: commits do not wait for every standby that can be promoted")
-	ErrTooEarly        = errors.New("elector: a leader on a primary that was replaced may still be valid")
+	ErrTooEarly        = errors.New("elector: a leader on a server that is gone, or was replaced, may still be valid")
 )
 
 // ErrEndedByFn is returned when a function of InTx has ended its transaction.

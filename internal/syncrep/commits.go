@@ -15,6 +15,7 @@ import (
 	"github.com/pgelector/pgelector/internal/pair"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/tenure"
 )
 
 // commits prove to a leader that no standby has been promoted: every standby that may be
@@ -29,7 +30,7 @@ type commits struct {
 	scope  int64            // the election's: its commits do not pile up
 	conn   *session.Session // nil before the first commit, and after the connection has failed
 	sent   lease.Instant    // just before the last commit was sent
-	on     primary          // once a commit was acknowledged
+	on     tenure.Primary   // once a commit was acknowledged
 }
 
 // Enter makes the first commit of a session that was just granted the lock. It returns when the
@@ -38,7 +39,7 @@ func (p *Part) Enter(ctx context.Context, from *session.Source, s *session.Sessi
 	c := &commits{source: from.Copy(), of: s, key: int64(rand.Uint64()), scope: lockkey.Of("commit", g.Key)}
 	err := c.first(ctx)
 	if err == nil {
-		err = p.mayLeadOn(c.on)
+		err = p.mayLeadOn(from, c.on)
 	}
 	if err == nil { // nobody has asked the session meanwhile: it may have ended
 		if err = session.PingDriver(ctx, s); err != nil {
@@ -142,13 +143,13 @@ func (c *commits) commitOn(ctx context.Context, conn *session.Session) error {
 		return err
 	}
 	err = acknowledgement{commit, now, took}.check(c.of.Proof.Lease.Validity() / 2)
-	known := c.on != primary{}
+	known := c.on != tenure.Primary{}
 	if known && now.primary() != c.on { // where a stranger may hold the lock of the session
 		err = errElsewhere
 	}
 	switch {
-	case errors.Is(err, errElsewhere) && known && now.Timeline > c.on.timeline:
-		return c.of.Lose(fmt.Errorf("%w: timeline %d has replaced timeline %d: %w", pgerr.ReplacedBy(now.Timeline), now.Timeline, c.on.timeline, err))
+	case errors.Is(err, errElsewhere) && known && now.Timeline > c.on.Timeline:
+		return c.of.Lose(fmt.Errorf("%w: timeline %d has replaced timeline %d: %w", pgerr.ReplacedBy(now.Timeline), now.Timeline, c.on.Timeline, err))
 	case err != nil:
 		return err
 	}

@@ -7,46 +7,26 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/db"
-	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/tenure"
 )
-
-// TooEarly is the error of a candidate that has not known the primary for one lease, the
-// longest of all candidates'. It wraps ErrTooEarly.
-type TooEarly struct {
-	Timeline int64
-	Wait     time.Duration // until it may lead there
-}
-
-func (e *TooEarly) Error() string {
-	return fmt.Sprintf("%v: this candidate has not known the primary (of timeline %d) for long, and waits another %v",
-		pgerr.ErrTooEarly, e.Timeline, e.Wait.Round(time.Millisecond))
-}
-
-func (e *TooEarly) Unwrap() error { return pgerr.ErrTooEarly }
-
-func (e *TooEarly) Later() time.Duration { return e.Wait }
 
 // A Part has candidates lead only while commits wait for the synchronous standbys. It serves one
 // Source.
 type Part struct {
 	session.NoPart
-	longest   time.Duration             // lease of all candidates
-	primaries map[primary]time.Duration // when each was first seen, by the monotonic clock
+	longest time.Duration // lease of all candidates
 }
 
 // New makes the part. longest is the longest lease of all candidates.
 func New(longest time.Duration) *Part {
-	return &Part{longest: longest, primaries: map[primary]time.Duration{}}
+	return &Part{longest: longest}
 }
 
-// A primary is a server from its promotion, or its start as a primary, to its end. The
-// number of a timeline alone does not tell two apart: if one is discarded, as by
-// pg_rewind, the next standby that is promoted may use it again.
-type primary struct{ timeline, started int64 }
-
-func (r replication) primary() primary { return primary{r.Timeline, r.Started} }
+func (r replication) primary() tenure.Primary {
+	return tenure.Primary{Timeline: r.Timeline, Started: r.Started}
+}
 
 // replication is what a server says of itself and its standbys.
 type replication struct {
@@ -77,7 +57,7 @@ func (p *Part) Check(ctx context.Context, from *session.Source) error {
 		case r.Timeline == 0:
 			return pgerr.ErrServerReadOnly
 		}
-		early := p.mayLeadOn(r.primary()) // counts from now on, whatever else is wrong
+		early := p.mayLeadOn(from, r.primary()) // counts from now on, whatever else is wrong
 		listed, err := ListedStandbys(r.StandbyNames)
 		if err == nil {
 			err = checkStreams(listed, r.senders)
@@ -86,19 +66,14 @@ func (p *Part) Check(ctx context.Context, from *session.Source) error {
 	})
 }
 
-// mayLeadOn returns nil once this candidate has known the primary for the longest lease. No
+// mayLeadOn returns nil once this process has known the primary for the longest lease. No
 // candidate sees a standby as a primary before its promotion; until then the standby has
-// acknowledged the commits of a leader on the old primary. The monotonic clock counts: it
-// may stand still, but never jumps.
-func (p *Part) mayLeadOn(on primary) error {
-	mono := lease.Clock{}.Now().Mono
-	first, seen := p.primaries[on]
-	if !seen {
-		first = mono
-		p.primaries[on] = first
+// acknowledged the commits of a leader on the old primary.
+func (p *Part) mayLeadOn(from *session.Source, on tenure.Primary) error {
+	known := tenure.Known(from.Pool(), on)
+	if known >= p.longest {
+		return nil
 	}
-	if left := p.longest - (mono - first); left > 0 {
-		return &TooEarly{Timeline: on.timeline, Wait: left}
-	}
-	return nil
+	return &tenure.TooEarly{Wait: p.longest - known, Why: fmt.Sprintf("this process has known the primary (of timeline %d) for %v; the longest lease is %v",
+		on.Timeline, known.Round(time.Millisecond), p.longest)}
 }

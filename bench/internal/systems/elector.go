@@ -14,6 +14,7 @@ const (
 	forWait         = "The same, where milliseconds without a leader matter. A waiting statement is visible in the server."
 	forFastest      = "The same, where a silent leader must also be replaced within a second."
 	forPoll         = "The same, where connections are scarce: a follower pins none, and a new leader takes up to a retry interval."
+	forDelay        = "The same, where the server's host may die, and two leaders must not meet after that. Nobody leads in the first 10 s of a server."
 	forPooled       = "The same, where only a transaction pooler can be reached. The lock is held inside a transaction, and followers poll: each deputy takes one of the pooler's connections."
 	forPooledDeputy = "The same, where the pooler has connections to spare."
 	forSession      = "Very many elections in one process. They share one connection: its loss ends every term."

@@ -120,6 +120,7 @@ func All() []System {
 		library(pgx, FastestPgx, fastestText, forFastest, quick, fastest...),
 		library(pq, FastestPq, fastestText, forFastest, quick, fastest...),
 		library(pgx, PollPgx, "WithTakeover(Poll)", forPoll, nil, poll),
+		library(pgx, "pgelector lock delay, pgx", "WithLockDelay(10s)", forDelay, quick, elector.WithLockDelay(10*time.Second)),
 		shared(pgx, Session, "NewSession without options"),
 		pooled(library(pgx, "pgelector pooled, pgx", "no options, through PgBouncer in transaction mode", forPooled, nil)),
 		pooled(library(pgx, "pgelector pooled deputy, pgx", "the same with WithTakeover(Deputy)", forPooledDeputy, nil, elector.WithTakeover(elector.Deputy))),

@@ -22,7 +22,7 @@ const (
 	Failure    = 1  // anything else
 	Negative   = 3  // the answer is no: nobody leads, or the operator declined
 	Usage      = 64 // invalid or conflicting flags or arguments
-	Connect    = 69 // no primary reached: the server is away, a standby, or refused the login
+	Connect    = 69 // no primary to lead on: the server is away, a standby, too new (--lock-delay), or refused the login
 	Lost       = 75 // leadership was lost, so the command was ended
 	Privilege  = 77 // the role lacks a privilege
 	Refused    = 78 // the server cannot keep the promise: a pooler, or too old
@@ -102,7 +102,7 @@ func Classify(err error) error {
 	}{
 		{Refused, []error{elector.ErrUnsupportedServer, elector.ErrSessionPooled}},
 		{Usage, []error{elector.ErrConfig, connect.ErrUsage}},
-		{Connect, []error{connect.ErrConnect, elector.ErrGaveUp, elector.ErrServerReadOnly}},
+		{Connect, []error{connect.ErrConnect, elector.ErrGaveUp, elector.ErrServerReadOnly, elector.ErrTooEarly}},
 	} {
 		for _, is := range class.errs {
 			if errors.Is(err, is) {
@@ -124,6 +124,7 @@ var flags = map[string]string{
 	"WithHealth":             "--health-command",
 	"WithHeartbeatInterval":  "--heartbeat",
 	"WithLease":              "--lease",
+	"WithLockDelay":          "--lock-delay",
 	"WithMaxAttempts":        "--max-attempts",
 	"WithReadOnlyTimeout":    "--read-only-timeout",
 	"WithRetryInterval":      "--retry",

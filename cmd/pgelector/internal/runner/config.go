@@ -39,6 +39,7 @@ type Config struct {
 	Takeover        elector.Takeover // if TakeoverChosen
 	TakeoverChosen  bool
 	DeputyInterval  time.Duration // 0 means the library's default
+	LockDelay       time.Duration // the longest lease of all candidates; 0: off
 	Synchronous     time.Duration // the longest lease of all candidates, with synchronous standbys; else 0
 
 	Group  string // of shards; then Election is empty
@@ -161,6 +162,9 @@ func (c *Config) sessionOptions() []elector.SessionOption {
 	}
 	if c.HealthCommand != "" {
 		all = append(all, c.health(c.reaper))
+	}
+	if c.LockDelay != 0 {
+		all = append(all, elector.WithLockDelay(c.LockDelay))
 	}
 	if c.Retry != 0 {
 		all = append(all, elector.WithRetryInterval(c.Retry))

@@ -5,9 +5,12 @@ package runner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"time"
 
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 )
@@ -105,14 +108,20 @@ func (r *runner) onError(_ context.Context, e hooks.Failure) {
 	}
 }
 
-// onCampaign ends the campaign of --if-free after the first answer.
+// onCampaign ends the campaign of --if-free after the first answer. It ends that of --once on a server
+// that is too new to lead on; with WithSynchronousStandby each new process has to wait.
 func (r *runner) onCampaign(_ context.Context, e hooks.Campaign) {
 	if e.Outcome != hooks.Failed {
 		r.mu.Lock()
 		r.answered, r.lastErr = true, nil
 		r.mu.Unlock()
 	}
-	if r.IfFree && r.FreeWait == 0 && e.Outcome != hooks.Granted {
+	switch tries := r.IfFree && r.FreeWait == 0; {
+	case e.Outcome == hooks.TooEarly && r.LockDelay != 0 && r.Synchronous == 0 && r.Once && (tries || !r.IfFree):
+		r.giveUp(func() error {
+			return exit.Classify(fmt.Errorf("%w: wait another %v", elector.ErrTooEarly, e.Next.Round(time.Millisecond)))
+		})
+	case tries && e.Outcome != hooks.Granted:
 		r.giveUp(r.busy)
 	}
 }

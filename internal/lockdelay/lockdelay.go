@@ -1,0 +1,160 @@
+// Package lockdelay has nobody elected on a server that has run, or has been a primary, for less than
+// the longest lease of all candidates.
+//
+// # Why
+//
+// A server that ends a session tells the leader. A server whose host dies tells nobody: the leader
+// gets no error message and no FIN. It believes until its validity ends, while the restarted server,
+// or a promoted standby, has an empty lock table. Let sent be the moment just before the leader sent
+// the last statement that was answered, and L the longest lease:
+//
+//	sent        the host dies    up again
+//	  ├── the old leader's term is valid ──┼── drain ──┼── margin ──┤ sent + L
+//	  │              │                │
+//	  │              │                ├───────────── L ─────────────┤ the next leader's term begins
+//	  │              │                started, or promoted
+//	  │              no answer from here on
+//	  │    it was answered
+//
+// # The argument
+//
+//  1. A dead host answers nothing. So sent comes before the death, and the death before the start of
+//     the next server, or before somebody decides to promote a standby. (Who promotes a standby while
+//     its primary still answers makes two primaries. Only WithSynchronousStandby helps there.)
+//  2. No term begins before start + L and promotion + L. Both are later than sent + L. By then the old
+//     leader's work has had to return a margin before. The margin covers the drift of the clocks' rates.
+//  3. The server has run, and has been a primary, for at least as long as this process has known it as
+//     one. A primary is known by its timeline and by its start. Nobody sees a standby as a primary
+//     before its promotion.
+//  4. Or the server proves both itself. It has run since its start, by its own clock. It has been a
+//     primary since its last checkpoint began, if that was made on its present timeline: a promotion
+//     makes a new timeline, and its first checkpoint begins after the promotion was decided. A standby
+//     that is started as a primary without a promotion keeps its timeline; but then it has just started.
+//     Nothing that a client can do lengthens either time.
+//  5. The answer is about the server that has granted the lock. [Part.Enter] asks after the grant and
+//     after Confirm. One statement says how long its server has run, and that the backend of the grant
+//     holds the lock there. A pooler or a proxy may have moved the connection to another server
+//     meanwhile, with the same process id even: that server does not show the lock. In transaction
+//     scope another connection asks, and the name of the transaction has the server's start in it;
+//     after that, the transaction must still be there. The checkpoint is asked for next. It counts
+//     only if timeline and start are those of the first answer.
+//  6. Once a session has passed, its later grants need no question: a backend never changes its server,
+//     and a server only gets older. In transaction scope each grant is asked about.
+//
+// There is no exemption for the candidate that led last. A candidate that was cut off cannot know that
+// somebody has led after it.
+//
+// The server's own clock must not be set forward by nearly L between its start and the answer, as
+// NTP may do at boot: start PostgreSQL after the clock is right. Set back, it only prolongs the wait,
+// until this process has known the primary for L.
+package lockdelay
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/tenure"
+)
+
+// A Part has candidates wait on a server that is new. Any goroutine may call its methods.
+type Part struct {
+	session.NoPart
+	longest time.Duration // lease of all candidates
+}
+
+// New makes the part. longest is the longest lease of all candidates.
+func New(longest time.Duration) *Part { return &Part{longest: longest} }
+
+// passed are the sessions whose server has been there for long enough.
+var passed session.PerSession[atomic.Bool]
+
+// Check returns nil if a candidate that was granted a lock now could lead: whoever cannot should not
+// hold it meanwhile. It begins to count for how long this process knows the primary.
+func (p *Part) Check(ctx context.Context, from *session.Source) (early error) {
+	err := from.LendIn(ctx, false, func(s *session.Session) error {
+		_, wait, err := p.ask(ctx, from, s, db.TenureParams{})
+		early = wait
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return early
+}
+
+// Enter returns nil if the server that has granted the lock has been there for long enough.
+func (p *Part) Enter(ctx context.Context, from *session.Source, s *session.Session, g session.Grant) error {
+	if !s.InTransaction() && passed.Of(s).Load() {
+		return nil
+	}
+	row, early, err := p.ask(ctx, from, s.AuxThenVerify(), db.TenureParams{Pid: s.PID(), Key: g.Key})
+	if err == nil {
+		err = s.CheckPID(row.Pid)
+	}
+	if err == nil && row.Owner == "" {
+		err = fmt.Errorf("%w (backend %d does not show the lock that it was granted)", lock.ErrTwoServers, s.PID())
+	}
+	if owner, ok := s.Owner().(lock.Owner); err == nil && ok {
+		_, err = owner.Transaction(row.Owner)
+	}
+	if err == nil {
+		err = early
+	}
+	if err == nil {
+		err = s.Proof.CheckInTime()
+	}
+	passed.Of(s).Store(err == nil)
+	return err
+}
+
+// ask asks the server for how long it has been there. early is nil if that is long enough.
+func (p *Part) ask(ctx context.Context, from *session.Source, by session.Caller, lock db.TenureParams) (row db.TenureRow, early, err error) {
+	row, err = session.Ask(ctx, by, (*db.Queries).Tenure, lock)
+	switch {
+	case err != nil:
+		return row, nil, fmt.Errorf("elector: ask the server how long it has run: %w", pgerr.Explain(err))
+	case row.Timeline == 0:
+		return row, nil, pgerr.ErrServerReadOnly
+	}
+	on := tenure.Primary{Timeline: row.Timeline, Started: row.Started}
+	known, ran := tenure.Known(from.Pool(), on), micros(row.Ran)
+	if known >= p.longest {
+		return row, nil, nil
+	}
+	been := known
+	if ran > known {
+		proved, err := checkpointed(ctx, by, on)
+		if err != nil {
+			return row, nil, err
+		}
+		been = max(known, min(ran, proved))
+	}
+	if been >= p.longest {
+		return row, nil, nil
+	}
+	return row, &tenure.TooEarly{Wait: p.longest - been, Why: fmt.Sprintf("the server has run for %v, and is known to have been a primary (of timeline %d) for %v; the longest lease is %v",
+		ran.Round(time.Millisecond), row.Timeline, been.Round(time.Millisecond), p.longest)}, nil
+}
+
+// checkpointed returns for how long the server proves that it has been that primary; 0 if it proves
+// nothing. A server that refuses the question (42501: it was revoked) proves nothing.
+func checkpointed(ctx context.Context, by session.Caller, on tenure.Primary) (time.Duration, error) {
+	last, err := session.Do(ctx, by, (*db.Queries).LastCheckpoint)
+	switch {
+	case pgerr.OfStatement(err):
+		return 0, nil
+	case err != nil:
+		return 0, fmt.Errorf("elector: ask the server for its last checkpoint: %w", pgerr.Explain(err))
+	case last.Checkpointed != on.Timeline, on != tenure.Primary{Timeline: last.Timeline, Started: last.Started}:
+		return 0, nil
+	}
+	return max(0, micros(last.Age)-time.Second), nil // which the server has rounded up to a second less
+}
+
+func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
