@@ -283,6 +283,7 @@ type Seat struct {
 	Interval    time.Duration    // WithDeputyInterval; 0 means the default
 	Draws       bool             // each process draws its takeover, deputy interval, heartbeat interval and idleness
 	Synchronous bool             // WithSynchronousStandby; not on a Session
+	LockDelay   bool             // WithLockDelay
 	Retry       time.Duration    // 0 means the constant Retry
 	Lease       time.Duration    // 0 means the constant Lease
 	Heartbeat   time.Duration    // 0 means the constant Heartbeat, or with a Lease the elector's default
@@ -343,9 +344,9 @@ const (
 
 // Bound is when somebody must lead again once all faults have ended. A process that was
 // frozen or cut off may hold the lock for one lease, and its transaction may block the
-// next leader for two. Candidates try again after the backoff. The rest is for proxies
+// next leader for two. With WithLockDelay nobody leads in the first lease of a server. Candidates try again after the backoff. The rest is for proxies
 // that take a second to notice, and for a busy machine.
-const Bound = 3*Lease + Backoff + 15*time.Second
+const Bound = 4*Lease + Backoff + 15*time.Second
 
 // Patience bounds waits for expected events; after it the run has failed.
 const Patience = time.Minute
@@ -361,6 +362,9 @@ func (p spec) options() []elector.SessionOption {
 	}
 	if p.Idle {
 		opts = append(opts, elector.WithValidateInterval(0))
+	}
+	if p.LockDelay {
+		opts = append(opts, elector.WithLockDelay(p.LeaseLength()))
 	}
 	return opts
 }

@@ -40,12 +40,12 @@ func Complete(events []Event) Proof {
 }
 
 // OneLeader checks that no two terms overlap. It allows that the leader of a severed session
-// believes until it is told (Told), and works for grace; and two terms on two primaries. If there
-// were such, the claim says so.
+// believes until it is told (Told), and works for grace; that one whose server's host has died goes on
+// for as long as that event says; and two terms on two primaries. If there were such, the claim says so.
 func OneLeader(events []Event, grace time.Duration) Proof {
 	p := Proof{Claim: "no two led at once"}
 	all := spans(events)
-	var severed, primaries overlaps
+	var severed, died, primaries overlaps
 	trueAnswers, steps := 0, 0
 	for i, s := range all {
 		trueAnswers += s.trueAnswers
@@ -56,6 +56,8 @@ func OneLeader(events []Event, grace time.Duration) Proof {
 			case overlap <= 0:
 			case twoPrimaries(events, s, next, grace):
 				primaries.add(overlap)
+			case orphaned(events, s, next):
+				died.add(overlap)
 			case excused(events, s, next, grace):
 				severed.add(overlap)
 			default:
@@ -67,11 +69,11 @@ func OneLeader(events []Event, grace time.Duration) Proof {
 		p.violated("nobody ever led")
 	}
 	if p.Holds() {
-		p.Claim += severed.unless("after the server had ended a session") + primaries.unless("while there were two primaries")
+		p.Claim += severed.unless("after the server had ended a session") + died.unless("after its host had died") + primaries.unless("while there were two primaries")
 	}
 	p.Checked = fmt.Sprintf("%s compared; IsLeader() said true %s times of %s; lead() took %s", plural(len(all), "term"),
 		thousands(trueAnswers), thousands(count(events, Sample)), plural(steps, "step")) +
-		severed.say("after the server had ended a session") + primaries.say("while there were two primaries")
+		severed.say("after the server had ended a session") + died.say("after its host had died") + primaries.say("while there were two primaries")
 	return p
 }
 
@@ -275,6 +277,14 @@ func excused(events []Event, s, next *span, grace time.Duration) bool {
 		its := e.Process == s.Process && e.Token == s.Token || e.Process == "" && s.Begin <= e.At.Add(e.Took)
 		return e.Kind == Severed && its && next.Begin >= e.At && next.Token > s.Token && s.End <= e.At.Add(e.Took+grace)
 	}) && Late(events, s.Term, next.Begin) <= Told(events, s.Process)
+}
+
+// orphaned reports whether the overlap of two terms is allowed because the host of the server died: the
+// leader there may go on for its validity and its drain.
+func orphaned(events []Event, s, next *span) bool {
+	return slices.ContainsFunc(events, func(e Event) bool {
+		return e.Kind == Died && e.Process == s.Process && e.Token == s.Token && next.Begin >= e.At && next.Token > s.Token && s.End <= e.At.Add(e.Took)
+	})
 }
 
 // twoPrimaries reports whether two terms overlap because a standby was promoted while the

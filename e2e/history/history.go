@@ -240,6 +240,7 @@ const (
 	Struck   Kind = "struck"   // the fault Text is about to start
 	Healed   Kind = "healed"   // the fault Text has ended
 	Calm     Kind = "calm"     // all faults have ended, and all servers are up
+	Died     Kind = "died"     // the host of the server died, where Process led with Token, and told nobody; within Took of that another may lead beside
 	Promoted Kind = "promoted" // a standby is about to become the primary of the new timeline Token, while the old primary runs
 	Retired  Kind = "retired"  // the old primary is gone
 	Remade   Kind = "remade"   // the server Text was reinitialized from the primary

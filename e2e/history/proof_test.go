@@ -26,7 +26,7 @@ func ms(n int) Time { return Time(time.Duration(n) * time.Millisecond) }
 func numbered(events ...Event) []Event {
 	seq := make(map[string]int)
 	for i, e := range events {
-		if slices.Contains([]Kind{Killed, Frozen, Thawed, Severed, Found}, e.Kind) {
+		if slices.Contains([]Kind{Killed, Frozen, Thawed, Severed, Died, Found}, e.Kind) {
 			continue
 		}
 		seq[e.Process]++
@@ -268,6 +268,30 @@ func TestALeaderWhoseSessionEndedIsToldInTimeUnlessItsProcessOrItsNetworkStoodSt
 		"both, and then it was not told":        {lost(Pgx, 401, stood(300, 200), held("A", 20, 300)), false},
 	} {
 		if p := OneLeader(test.events, time.Second); p.Holds() != test.holds {
+			t.Errorf("%s: %q, %q", name, p.Violations, p.Checked)
+		}
+	}
+}
+
+func TestALeaderWhoseServersHostHasDiedMayOverlapForAsLongAsTheEventSays(t *testing.T) {
+	died := func(took int) []Event {
+		return []Event{{Process: "A", Token: 1, At: ms(50), Took: time.Duration(took) * time.Millisecond, Kind: Died}}
+	}
+	for name, test := range map[string]struct {
+		events []Event
+		holds  bool
+	}{
+		"it ends within its validity and drain":         {join(leading("A", 1, 0, 140), died(90), leading("B", 2, 70, 200)), true},
+		"it ends later":                                 {join(leading("A", 1, 0, 150), died(90), leading("B", 2, 70, 200)), false},
+		"with a lock delay":                             {join(leading("A", 1, 0, 75), died(0), leading("B", 2, 70, 200)), false},
+		"with a lock delay, and no overlap":             {join(leading("A", 1, 0, 140), died(0), leading("B", 2, 150, 200)), true},
+		"the next began before":                         {join(leading("A", 1, 0, 140), died(90), leading("B", 2, 40, 200)), false},
+		"its token is the larger one":                   {join(leading("A", 1, 0, 140), died(90), leading("B", 0, 70, 200)), false},
+		"it was another term":                           {join(leading("A", 7, 0, 140), died(90), leading("B", 8, 70, 200)), false},
+		"another process led, which has been told":      {join(leading("C", 1, 0, 140), died(90), leading("B", 2, 70, 200)), false},
+		"two lead beside it, on the server that is new": {join(leading("A", 1, 0, 140), died(90), leading("B", 2, 70, 200), leading("C", 3, 80, 200)), false},
+	} {
+		if p := OneLeader(test.events, grace); p.Holds() != test.holds {
 			t.Errorf("%s: %q, %q", name, p.Violations, p.Checked)
 		}
 	}

@@ -77,6 +77,9 @@ func (w *world) newInstance(n, generation int) *instance {
 				i.refused.Add(1)
 			}
 		}})}
+	if w.plan.LockDelay {
+		shared = append(shared, elector.WithLockDelay(w.plan.Lease))
+	}
 	if i.Notified {
 		shared = append(shared, elector.WithNotifier(i.notifier))
 	}

@@ -28,6 +28,7 @@ type judge struct {
 	tokens      map[string]int64     // the largest, by election
 	terms       int
 	works       int                  // that have begun
+	overlapped  bool                 // two led after the death of a host, as is allowed
 	log         func(string, ...any) // may be nil
 }
 
@@ -39,6 +40,7 @@ type state struct {
 	frozen  bool      // the process is frozen
 	dead    bool      // the process was killed or has ended
 	lost    time.Time // when the server ended the session, other than for its silence; zero if it lives
+	died    time.Time // when the host of the session's server died, which nobody was told; zero if it lives
 	late    bool      // the process was frozen when its work should have returned
 
 	faults  int       // how many keep what the server says from the candidate
@@ -172,7 +174,7 @@ func (j *judge) workBegins(c *candidacy, term *elector.Term) {
 	j.logf("%s works for %s, token %d", c.id, c.Election(), token)
 	if token != c.token {
 		j.terms++
-		if token <= j.tokens[c.Election()] && c.lost.IsZero() && !c.dead {
+		if token <= j.tokens[c.Election()] && c.lost.IsZero() && c.died.IsZero() && !c.dead {
 			j.addViolation("the token of %s for %s does not rise: %d after %d", c.id, c.Election(), token, j.tokens[c.Election()])
 		}
 		j.tokens[c.Election()] = max(token, j.tokens[c.Election()])
@@ -211,7 +213,7 @@ func (j *judge) trace(e electortest.Event) {
 			j.addViolation("%s releases the lock of %s before its work has returned", c.id, c.Election())
 		case e.What == "Confirm" && !e.Done && e.Args[3] == c.Key(),
 			e.What == "Tokens" && !e.Done && strings.Contains(e.Args[0].(string), fmt.Sprintf(`"key":%d,`, c.Key())):
-			c.lost = time.Time{} // this is another session
+			c.lost, c.died = time.Time{}, time.Time{} // this is another session
 		}
 	}
 	j.check()
@@ -223,6 +225,8 @@ func (j *judge) sessionEnded(c *candidacy, err error) {
 	silent := errors.As(err, &sqlErr) && sqlErr.SQLState() == "57P05"
 	switch {
 	case c.dead:
+	case errors.Is(err, electortest.ErrHostDied):
+		c.died = time.Now()
 	case err != nil && !silent:
 		c.lost = time.Now()
 		c.late = c.frozen
@@ -255,11 +259,25 @@ func (j *judge) check() {
 			}
 			continue
 		}
+		if !c.died.IsZero() && time.Since(c.died) > c.plan.Lease*9/10 { // its validity and its drain
+			j.addViolation("%s still leads %s, %v after the host of its server died", c.id, c.Election(), time.Since(c.died))
+			continue
+		}
 		if other := leaders[c.Election()]; other != nil {
-			j.addViolation("%s and %s both lead %s", other.id, c.id, c.Election())
+			if j.mayOverlap(c, other) {
+				j.overlapped = true
+			} else {
+				j.addViolation("%s and %s both lead %s", other.id, c.id, c.Election())
+			}
 		}
 		leaders[c.Election()] = c
 	}
+}
+
+// mayOverlap reports whether the host of the server of one of two leaders has died, and no option has
+// the other wait.
+func (j *judge) mayOverlap(a, b *candidacy) bool {
+	return !(a.died.IsZero() && b.died.IsZero()) && !j.plan.LockDelay && !j.plan.Synchronous
 }
 
 // A store is the database's table of registers, one for each election. A leader reads its

@@ -33,6 +33,7 @@ type Plan struct {
 	// Synchronous means that commits wait for a standby and that all candidates have
 	// WithSynchronousStandby.
 	Synchronous bool
+	LockDelay   bool // all candidates have WithLockDelay
 	Candidates  []Candidate
 	Faults      []Fault
 }
@@ -107,7 +108,16 @@ func NewPlan(seed uint64) Plan {
 	p.replicate(rand.New(rand.NewPCG(seed, 1<<33)))
 	p.pool(rand.New(rand.NewPCG(seed, 1<<34)))
 	p.request(rand.New(rand.NewPCG(seed, 1<<36)))
+	p.lose(rand.New(rand.NewPCG(seed, 1<<37)))
 	return p
+}
+
+// lose draws whether the candidates have WithLockDelay, and whether the host of the primary dies.
+func (p *Plan) lose(r *rand.Rand) {
+	p.LockDelay = r.IntN(4) == 0
+	if r.IntN(4) == 0 {
+		p.Faults = append(p.Faults, newFault(r, *p, []FaultKind{"host dies", "host dies, failover"}))
+	}
 }
 
 // replicate draws whether commits wait for a standby, and if so the faults of replication.
@@ -194,8 +204,8 @@ func pick[T any](r *rand.Rand, all ...T) T { return all[r.IntN(len(all))] }
 // String formats the plan for people.
 func (p Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: lease %v, drain %v, heartbeat %v, retry %v, latency up to %v, server's clock × %.3f, %d elections, %d shards (%d moves, every %v, sticky %v), synchronous %v\n",
-		p.Seed, p.Lease, p.Drain, p.Heartbeat, p.Retry, p.Latency, p.ClockRate, p.Elections, p.Shards, p.Moves, p.Interval, p.Sticky, p.Synchronous)
+	fmt.Fprintf(&b, "seed %d: lease %v, drain %v, heartbeat %v, retry %v, latency up to %v, server's clock × %.3f, %d elections, %d shards (%d moves, every %v, sticky %v), synchronous %v, lock delay %v\n",
+		p.Seed, p.Lease, p.Drain, p.Heartbeat, p.Retry, p.Latency, p.ClockRate, p.Elections, p.Shards, p.Moves, p.Interval, p.Sticky, p.Synchronous, p.LockDelay)
 	for i, c := range p.Candidates {
 		fmt.Fprintf(&b, "  candidate %d: %+v\n", i, c)
 	}
@@ -253,6 +263,7 @@ func simpler(p Plan) (all []Plan) {
 	change(p.Shards > 1, func(q *Plan) { q.Shards /= 2 })
 	change(p.Sticky > 0, func(q *Plan) { q.Sticky = 0 })
 	change(p.Latency > 0, func(q *Plan) { q.Latency = 0 })
+	change(p.LockDelay, func(q *Plan) { q.LockDelay = false })
 	change(p.ClockRate != 1, func(q *Plan) { q.ClockRate = 1 })
 	return all
 }
@@ -381,6 +392,20 @@ var faults = map[FaultKind]func(*world, Fault) (undo func()){
 		return func() { s.LimitConnections(0) }
 	},
 	"failover": failover,
+	"host dies": func(w *world, f Fault) func() {
+		s := w.primary()
+		s.LosePower()
+		time.Sleep(f.Lasts / 4)
+		s.Start()
+		return s.Reset
+	},
+	"host dies, failover": func(w *world, f Fault) func() {
+		old := w.primary()
+		promote := replacePrimary(w, f, old.LosePower)
+		time.Sleep(f.Lasts / 4)
+		promote()
+		return old.Reset
+	},
 	"pooler restart": func(w *world, _ Fault) func() {
 		w.pooler.Restart()
 		return nothing
@@ -494,10 +519,12 @@ func cut(loss electortest.Loss) func(*world, Fault) func() {
 
 // failover crashes the primary for good and promotes its standby. All candidates connect to
 // it from then on.
-func failover(w *world, f Fault) func() {
-	old := w.primary()
-	standby := old.NewStandby(f.Of) // it may lag behind
-	old.Crash()
+func failover(w *world, f Fault) func() { return replacePrimary(w, f, w.primary().Crash) }
+
+// replacePrimary ends the primary, and returns what promotes its standby.
+func replacePrimary(w *world, f Fault, end func()) (promote func()) {
+	standby := w.primary().NewStandby(f.Of) // it may lag behind
+	end()
 	w.setPrimary(standby, w.store)
 	for n := range w.supervisors {
 		w.instanceOf(Fault{Of: n}).process.ConnectTo(standby)

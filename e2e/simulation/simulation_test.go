@@ -139,6 +139,35 @@ func TestEveryFaultIsDrawn(t *testing.T) {
 	}
 }
 
+// The host of the server dies while a candidate leads, and another candidate starts when there is a
+// server again.
+func TestAHostThatDiesMakesTwoLeadersUnlessTheLockIsDelayed(t *testing.T) {
+	plan := func(seed uint64, kind FaultKind, delays bool) Plan {
+		c := Candidate{Kind: runs, Takeover: elector.Poll, Interval: 100 * time.Millisecond}
+		late := c
+		late.Starts = 9500 * time.Millisecond
+		return Plan{Seed: seed, Lease: 5 * time.Second, Drain: time.Second, Heartbeat: time.Second, Retry: 100 * time.Millisecond, ClockRate: 1, Elections: 1,
+			LockDelay: delays, Candidates: []Candidate{c, late}, Faults: []Fault{{At: 8 * time.Second, Lasts: 4 * time.Second, Kind: kind}}}
+	}
+	for _, kind := range []FaultKind{"host dies", "host dies, failover"} {
+		overlaps := map[bool]int{}
+		for seed := range uint64(20) {
+			for _, delays := range []bool{false, true} {
+				o := run(t, plan(seed, kind, delays))
+				for _, violation := range o.Violations {
+					t.Errorf("%s, seed %d, lock delay %v: %s", kind, seed, delays, violation)
+				}
+				if o.Overlapped {
+					overlaps[delays]++
+				}
+			}
+		}
+		if overlaps[false] == 0 || overlaps[true] > 0 {
+			t.Errorf("%s: two led in %d of 20 runs without a lock delay, and in %d with one", kind, overlaps[false], overlaps[true])
+		}
+	}
+}
+
 func TestAFailingPlanIsSimplified(t *testing.T) {
 	var p Plan
 	for seed := uint64(0); len(p.Faults) < 4 || len(p.Candidates) < 3; seed++ {

@@ -28,6 +28,9 @@
 //   - No two candidates lead or work at once. A candidate whose session the server has ended
 //     believes so until it is told, which takes a message of it (pgx), or until it has looked, which
 //     it does each 250 ms (lib/pq); its work may go on for less than a lease.
+//     When the host of the server dies, nobody is told. Then a candidate may believe and work for its
+//     validity and its drain, beside the next one. With WithLockDelay, which a quarter of the plans
+//     have, or WithSynchronousStandby, there is no next one so early.
 //   - No candidate believes or works when the server ends its session because it was silent, or
 //     when its connection is closed while the lock is held.
 //   - No lock is released before its work has returned. The work of a caller of Campaign has
@@ -127,7 +130,7 @@ func Run(p Plan, log func(string, ...any)) Outcome {
 		}
 		s.Close()
 	}
-	return Outcome{Violations: w.judge.violations, Terms: w.judge.terms, Took: time.Since(w.judge.start)}
+	return Outcome{Overlapped: w.judge.overlapped, Violations: w.judge.violations, Terms: w.judge.terms, Took: time.Since(w.judge.start)}
 }
 
 // injectAll injects faults, and waits until they are over.
@@ -141,6 +144,7 @@ func (w *world) injectAll(all []Fault) {
 
 // An Outcome is the result of a plan.
 type Outcome struct {
+	Overlapped bool // as is allowed after the death of a host
 	Violations []string
 	Terms      int
 	Took       time.Duration // of virtual time
@@ -227,7 +231,8 @@ func (s *supervisor) cleanUp() {
 
 // bound is how soon somebody must lead after the last fault: two leases for a barrier, one for
 // a silent session, the longest pause between two attempts, and the time limit of stuck calls.
-// If commits wait for a standby, it is two leases more: one for an attempt whose commit waits,
+// With a lock delay, it is one lease more, and a second for the drift of the clocks and waits that come
+// too late. If commits wait for a standby, it is two leases more: one for an attempt whose commit waits,
 // and one until a new primary may have a leader. A check and an attempt take some 35 round trips,
 // of which 22 look for a pooler; where a round trip takes a tenth of the lease, some attempts are
 // too late, and are made again. Through a pooler a first check takes 70 more: it looks for the
@@ -242,6 +247,9 @@ func (w *world) bound() time.Duration {
 		bound += w.plan.Sticky + groupBound
 	}
 	if w.plan.Synchronous {
+		bound += 2 * w.plan.Lease
+	}
+	if w.plan.LockDelay {
 		bound += 2 * w.plan.Lease
 	}
 	return bound

@@ -137,6 +137,7 @@ func faults() []fault {
 		{name: "stall", about: "SIGSTOP freezes every process of the server, and they thaw later", alone: true, inject: (*nemesis).stallServer},
 		{name: "full", about: "the disk of the write-ahead log is full: the server panics, and starts again", alone: true, own: true, inject: (*nemesis).fillDisk},
 		{name: "promote", about: "the primary is lost, and its standby is promoted", alone: true, inject: (*nemesis).losePrimary},
+		{name: "host", about: "the host of the server dies, and who is behind a proxy is told nothing; it comes back, or the standby is promoted", alone: true, inject: (*nemesis).loseHost},
 		{name: "split", about: "the standby is promoted, and the old primary lives on for a while", alone: true, inject: (*nemesis).splitPrimary},
 		{name: "hole", about: "a proxy holds everything back, in both directions, and delivers it later", inject: hits(behindProxy, (*nemesis).blackHole)},
 		{name: "slow", about: "a proxy delays everything", inject: hits(behindProxy, (*nemesis).slowDown)},
@@ -300,6 +301,49 @@ func (n *nemesis) losePrimary(ctx context.Context) (healing, string, error) {
 		}
 		return errors.Join(n.Move(), n.stage.replace(ctx, old))
 	}, "", nil
+}
+
+// unheard is how long no server is there at least: who is told that the host has died stops leading meanwhile.
+const unheard = 300 * time.Millisecond
+
+// loseHost ends the server as the death of its host does, while a candidate behind a proxy leads: its
+// connection stays silent, and so it leads on. Others are told by their kernel. There is a server again
+// at once, so that the next leader comes early.
+func (n *nemesis) loseHost(ctx context.Context) (healing, string, error) {
+	leader, token := n.Leader()
+	for range 10 {
+		if leader == nil || behindProxy(n, leader) || leader.Send(fleet.Resign) != nil || fleet.Pause(ctx, 2*fleet.Retry) != nil {
+			break
+		}
+		leader, token = n.Leader()
+	}
+	if leader == nil || !behindProxy(n, leader) {
+		return nil, "nobody", context.Cause(ctx)
+	}
+	for _, proxy := range n.stage.proxies {
+		proxy.Forget()
+	}
+	died := history.Event{At: history.Now(), Kind: history.Died, Process: leader.Name, Token: token, Took: fleet.Grace}
+	if n.stage.lockDelay {
+		died.Took = 0
+	}
+	n.Log.Add(died)
+	if err := errors.Join(n.stage.primary.Kill(), fleet.Pause(ctx, unheard)); err != nil {
+		return nil, "", err
+	}
+	if n.rnd.IntN(2) == 0 {
+		return func(context.Context) error { // its new kernel knows none of the connections
+			for _, proxy := range n.stage.proxies {
+				proxy.ResetForgotten()
+			}
+			return nil
+		}, leader.Name, n.stage.primary.Resume(ctx)
+	}
+	old, err := n.stage.promote(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	return func(ctx context.Context) error { return n.stage.replace(ctx, old) }, leader.Name + ", failover", n.Move()
 }
 
 // splitPrimary leaves the leaders connected to the old primary. All others are disconnected

@@ -8,12 +8,13 @@
 // in session and in transaction mode, and from a separate network namespace. A nemesis injects faults, chosen at random from
 // a seed that it prints: each kind once, in random order, then again, sometimes two at a
 // time. After each fault it waits until a candidate leads. Leaders write to a register
-// in fenced transactions.
+// in fenced transactions. With an odd seed every candidate has WithLockDelay.
 //
 // Each process records what it did and believed (package history), in the machine's
-// monotonic time. At the end the program checks the record: see prove. Two kinds of
+// monotonic time. At the end the program checks the record: see prove. Three kinds of
 // overlap are not excluded by the library: after the server has ended a session, until the
-// leader is told (history.Told), which fails the run if it is late; and while there are two
+// leader is told (history.Told), which fails the run if it is late; after the server's host has died,
+// for the leader's validity and drain, but not with WithLockDelay; and while there are two
 // primaries, which is only counted. A failed run keeps its history and prints the path.
 //
 // The program needs Linux. As root, it first moves into new network and mount
@@ -55,11 +56,12 @@ func (c config) duration() time.Duration { return time.Duration(c.Minutes * floa
 // run starts the servers, injects faults, and checks the history. Whatever it returns, it
 // writes the history to path. without is the reason why there are no namespaces, or nil.
 func run(ctx context.Context, c config, path string, without error) (err error) {
-	fmt.Printf("torture: %v, seed %d\n", c.duration(), c.Seed)
 	s, err := newStage(ctx, without == nil)
 	if err != nil {
 		return err
 	}
+	s.lockDelay = c.Seed%2 == 1
+	fmt.Printf("torture: %v, seed %d, lock delay %v\n", c.duration(), c.Seed, s.lockDelay)
 	defer func() { err = errors.Join(err, s.stopAll()) }()
 	chosen, err := choose(c.Faults, without, len(s.bouncers) > 0, os.Stdout)
 	if err != nil {

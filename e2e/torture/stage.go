@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -23,6 +24,7 @@ import (
 // called by one goroutine.
 type stage struct {
 	namespaces bool // the program runs in separate namespaces
+	lockDelay  bool // every candidate has WithLockDelay
 
 	primary, standby *pgcluster.Cluster
 	timeline         int64
@@ -238,8 +240,12 @@ func (s *stage) stopAll() error { return errors.Join(s.stop(s.standby), s.stop(s
 // newFleet returns the candidates of a stage. It calls fail when a candidate ends unexpectedly.
 func newFleet(s *stage, seed uint64, fail context.CancelCauseFunc) *fleet.Fleet {
 	linked := func(m *fleet.Member) bool { return m.Route == linked && s.namespaces }
+	all := slices.Clone(seats)
+	for i := range all {
+		all[i].LockDelay = s != nil && s.lockDelay
+	}
 	return fleet.New(fleet.Config{
-		Seats: seats,
+		Seats: all,
 		Seed:  seed,
 		DSN:   s.dsn,
 		Ended: func(m *fleet.Member) { fail(m.Err()) },
