@@ -36,7 +36,7 @@
 //   - how long: [WithLease], [WithHeartbeatInterval], [WithDrain]
 //   - how followers try: [WithTakeover], [WithRetryInterval], [WithDeputyInterval],
 //     [WithBackoff], [WithMaxAttempts], [WithReadOnlyTimeout], [WithNotifier]
-//   - on which servers: [WithScope], [WithSynchronousStandby], [WithTokenEpoch]
+//   - on which servers: [WithScope], [WithLockDelay], [WithSynchronousStandby], [WithTokenEpoch]
 //   - when to step down: [WithHealth], [WithValidateInterval], [WithRequests], [WithGracefulRelease]
 //   - what is told: [WithHooks]
 //
@@ -51,11 +51,16 @@
 // term's context narrow that window; only the store that is written to can
 // close it, by refusing a [Term.Token] older than one that it has seen.
 //
+// A server whose host dies or hangs tells nobody. The leader there believes until its validity
+// ends, beside the next server's leader, unless lease - lease/10 passes before that server
+// accepts connections, or every candidate has [WithLockDelay] (docs/servers.md).
+//
 // A standby that is promoted knows nothing of its primary's locks. If that one runs on,
 // both have a leader, unless [WithSynchronousStandby] rules it out.
 //
-// It is also not promised that somebody always leads: while the database
-// cannot be reached, nobody does.
+// One clock of a leader's machine must run: a virtual machine that is paused or restored may stop both.
+//
+// Nobody leads while the database cannot be reached.
 //
 // # What is promised
 //
@@ -63,8 +68,8 @@
 //   - A candidate stops believing that it leads before the server can give the
 //     lock to another, whenever the cause is its own silence: a frozen process, a
 //     lost network, a hung host.
-//   - Where the server itself ends the session (an administrator, a restart, a
-//     crash, a step forward of its wall clock), it tells the leader before it frees the lock. The
+//   - Where a server that lives ends the session (an administrator, a restart, a
+//     crash of its processes, a step forward of its wall clock), it tells the leader before it frees the lock. The
 //     leader stops believing within milliseconds with pgx; with lib/pq it looks every 250 ms. The next
 //     term's token is larger.
 //   - A session whose state is in doubt never returns to the pool.
@@ -141,8 +146,7 @@
 // it as a primary before. So the next term begins after sent + L, and the work of the old
 // one has had to return a margin before that. The wait is counted by the monotonic clock,
 // which may stand still but does not jump; the margin covers the drift of the two clocks'
-// rates. A primary is known by its timeline and by when its server was started, since the
-// number of a timeline that was discarded may be used again.
+// rates.
 //
 // # The token
 //

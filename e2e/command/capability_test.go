@@ -117,8 +117,10 @@ func TestDoctorWarnsOfWhatItSeesAroundAServer(t *testing.T) {
 	check(t, pool.PingContext(t.Context()))
 	for _, driver := range []string{"pgx", "pq"} {
 		invoke(t, at(dsn+"&max_protocol_version=3.2"), "doctor", "--driver", driver).want(t, exit.OK,
-			"note  Patroni          a server does not show its version", "note  protocol         version 3.2 is asked for")
+			"note  Patroni          a server does not show its version", "note  protocol         version 3.2 is asked for",
+			"note  host             a server whose host dies or hangs tells no leader: with a lease of 10s,", "may accept connections within 9s; with Patroni's watchdog want safety_margin >= 10s")
 	}
+	invoke(t, at(dsn), "doctor", "--lease", "1m").want(t, exit.OK, "with a lease of 1m0s, neither another primary nor this one again may accept connections within 54s; ")
 	if said := invoke(t, at(own(t).DSN()), "doctor").out; strings.Contains(said, "Patroni") || strings.Contains(said, "protocol ") {
 		t.Errorf("it said\n%s", said)
 	}

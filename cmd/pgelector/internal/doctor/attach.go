@@ -11,7 +11,7 @@ import (
 
 // shown are the checks whose texts name nothing of the user's. The texts of all others are left out,
 // and so are all errors.
-var shown = []string{"version", "recovery", "pooler", "lock table", "connecting", "connections", "need", "round trip", "clocks", "durability", "Patroni", "protocol", "loss"}
+var shown = []string{"version", "recovery", "pooler", "lock table", "connecting", "connections", "need", "round trip", "clocks", "host", "durability", "Patroni", "protocol", "loss"}
 
 // writeReport writes the file that a user may show to others.
 func (x *Examination) writeReport(failure error) error {

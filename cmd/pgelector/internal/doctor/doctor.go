@@ -43,6 +43,7 @@ type Examination struct {
 	statements bool    // a pooler refuses transactions
 	listens    bool    // the trial's leader was told of the loss of its session
 	unfenced   error   // of InTx in the trial
+	patroni    bool    // manages failovers
 	direct     bool    // the server answers directly
 	pooled     bool    // a pooler answers; neither is known of lib/pq
 	role       string  // of the connection
@@ -82,7 +83,7 @@ func (x *Examination) run(ctx context.Context) (err error) {
 		return err
 	}
 	usable := x.server(server)
-	for _, check := range []func(context.Context) error{x.pooler, x.trialIf(usable, candidate), x.tokenParts, x.settings, x.privileges, x.capacity, x.elections, x.roundTrips, x.clocks, x.around, x.probeIf(server, usable)} {
+	for _, check := range []func(context.Context) error{x.pooler, x.trialIf(usable, candidate), x.tokenParts, x.settings, x.privileges, x.capacity, x.elections, x.roundTrips, x.clocks, x.around, x.host, x.probeIf(server, usable)} {
 		if err := check(ctx); err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -64,6 +65,26 @@ func (x *Examination) clocks(ctx context.Context) error {
 		return nil
 	}
 	x.say(ok, "clocks", "the server's is %v ahead of this host's, ± %v; no election depends on the difference", short(ahead), short(came.Sub(sent)/2))
+	return nil
+}
+
+// host says what a lease means for a server whose host dies or hangs, which tells no leader. It is the rule
+// of docs/servers.md.
+func (x *Examination) host(ctx context.Context) error {
+	last, err := question(ctx, x, func(ctx context.Context, q *db.Queries) (db.LastCheckpointRow, error) { return q.LastCheckpoint(ctx) })
+	proof := "the last checkpoint proves to a new process that it has been this primary"
+	switch {
+	case err != nil:
+		proof = "pg_control_checkpoint cannot be called, so with it each new process waits as long"
+	case last.Checkpointed != last.Timeline:
+		proof = "no checkpoint proves yet that it has been this primary, so with it each new process waits as long"
+	}
+	manager := ""
+	if x.patroni {
+		manager = fmt.Sprintf("with Patroni's watchdog want safety_margin >= %v (its default is 5 s), and without one ttl - loop_wait - retry_timeout >= %v; ", x.Lease, x.Lease)
+	}
+	x.say(note, "host", "a server whose host dies or hangs tells no leader: with a lease of %v, neither another primary nor this one again may accept connections within %v; "+
+		"%sotherwise give every candidate --lock-delay (WithLockDelay) with the longest lease of all; %s", x.Lease, x.Lease-x.Lease/10, manager, proof)
 	return nil
 }
 

@@ -45,12 +45,11 @@ func (x *Examination) around(ctx context.Context) error {
 	}
 	defer c.Close()
 	var fsync string
-	var patroni bool
 	err = c.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
 		return conn.QueryRowContext(ctx, `SELECT pg_catalog.current_setting('fsync'),
-			EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a WHERE pg_catalog.starts_with(a.application_name, 'Patroni '))`).Scan(&fsync, &patroni)
+			EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a WHERE pg_catalog.starts_with(a.application_name, 'Patroni '))`).Scan(&fsync, &x.patroni)
 	})
-	if patroni {
+	if x.patroni {
 		x.say(note, "Patroni", "a server does not show its version: one before 4.1.4 may switch its watchdog off while sessions of the old primary live. Ask patronictl version")
 	}
 	if asked := x.Target.Protocol(); asked != "" {
