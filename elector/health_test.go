@@ -218,3 +218,21 @@ func TestNothingIsReportedAfterStop(t *testing.T) {
 		}
 	})
 }
+
+// Whoever hears of both, such as a log, explains the end of the term by the report.
+func TestAnUnhealthyCandidateIsReportedBeforeItsTermEnds(t *testing.T) {
+	var leading context.Context
+	reported := false
+	m := newHealthMonitor(nil, HealthPolicy{Minimum: 0.5}, func(error) {
+		if reported = true; leading.Err() != nil {
+			t.Error("the term has ended before")
+		}
+	})
+	m.start(t.Context())
+	defer m.stop()
+	leading = m.toLead()
+	m.push(healthOf(HealthReport{}))
+	if !reported || leading.Err() == nil {
+		t.Errorf("reported: %t; the term: %v", reported, leading.Err())
+	}
+}

@@ -25,7 +25,7 @@ import (
 type healthMonitor struct {
 	check   func(context.Context) HealthReport // may be nil
 	policy  HealthPolicy
-	report  func(error)   // called each time the candidate becomes unhealthy; must not block
+	report  func(error)   // called each time the candidate becomes unhealthy, before its term ends; must not block
 	running chan struct{} // holds a value while a check runs
 
 	cancel  context.CancelFunc
@@ -184,10 +184,10 @@ func (m *healthMonitor) settle(first bool) {
 			m.health, m.sicken = context.WithCancelCause(context.Background()) // with another cause
 		}
 		err := m.explain(h)
-		m.sicken(err)
 		if m.on {
-			m.report(err)
+			m.report(err) // before the term ends: OnError comes before the OnDemoted that it explains
 		}
+		m.sicken(err)
 	}
 }
 

@@ -101,7 +101,7 @@ const (
 	OpLead      Op = "lead"      // lead returned an error after its term had ended (elector.ErrLeadFailed)
 	OpHook      Op = "hook"      // a hook panicked, or has not returned (Failure.Returned)
 	OpSetting   Op = "setting"   // the server refused a session setting; the session goes on without
-	OpHealth    Op = "health"    // the candidate has become unhealthy (WithHealth)
+	OpHealth    Op = "health"    // the candidate has become unhealthy (WithHealth): told before the OnDemoted of its term
 	OpRequest   Op = "request"   // a request to go that the leader refused (WithRequests) or cannot look for, or whose successor did not come; the term goes on
 	OpCall      Op = "call"      // a driver call did not return in time and was abandoned
 	OpToken     Op = "token"     // the term's token has fallen (elector.ErrTokenFell); the term goes on
