@@ -233,9 +233,6 @@ func (s *server) fill(t *testing.T, spare int) (empty func()) {
 	return empty
 }
 
-// patient is a lease that a slow answer of a busy machine does not exceed.
-var patient = elector.WithLease(10 * lease)
-
 func saysFull(t *testing.T, f hooks.Failure) {
 	t.Helper()
 	wraps(t, f.Err, elector.ErrLockTableFull)
@@ -253,9 +250,9 @@ func TestAFullLockTableEndsNoTerm(t *testing.T) {
 		s := cramped(t)
 		elections, frequent := s.elections(t, 2), elector.WithHeartbeatInterval(100*time.Millisecond)
 		validated := elector.WithValidateInterval(100 * time.Millisecond)
-		own := s.stand(t, d.open(t, 0, s.DSN()), s.election(t), patient, frequent, validated).run(t, nil)
+		own := s.stand(t, d.open(t, 0, s.DSN()), s.election(t), frequent, validated).run(t, nil)
 		own.elected(t)
-		shared := s.share(t, d.open(t, 1, s.DSN()), patient, frequent, validated).join(t, elections).run(t, nil)
+		shared := s.share(t, d.open(t, 1, s.DSN()), frequent, validated).join(t, elections).run(t, nil)
 		eventually(t, "all are led", func() bool { return shared.leading() == 2 })
 		pool := d.open(t, 0, s.DSN())
 		check(t, pool.PingContext(soon(t)))
@@ -288,7 +285,7 @@ func TestAFullLockTableLimitsTheNumberOfLedElections(t *testing.T) {
 		s := cramped(t)
 		elections := s.elections(t, 300)
 		empty := s.fill(t, 100)
-		g := s.share(t, d.open(t, 0, s.DSN()), patient).join(t, elections[:20]).run(t, nil)
+		g := s.share(t, d.open(t, 0, s.DSN())).join(t, elections[:20]).run(t, nil)
 		eventually(t, "those that fit are led", func() bool { return g.leading() == 20 })
 		var tokens []int64
 		for _, e := range g.all {

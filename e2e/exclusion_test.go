@@ -19,7 +19,7 @@ import (
 // the history.
 func TestTwentyProcessesHaveOneLeaderAtATime(t *testing.T) {
 	oneByOne(t, func(t *testing.T, d drivers) {
-		f := onShared(t).launch(t, d, 20)
+		f := onShared(t).launch(t, d, 20, shortLeases)
 		leader := f.leader(t, 0)
 		for _, end := range []func(id string){
 			func(id string) { f.command(t, id, commandResign) },
@@ -40,7 +40,7 @@ func TestTwentyProcessesHaveOneLeaderAtATime(t *testing.T) {
 func TestAFrozenLeaderIsReplacedAndKnowsItWhenThawed(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
-		f := onShared(t).launch(t, d, 1, func(i int, s *settings) { s.Spin = i == 0 })
+		f := onShared(t).launch(t, d, 1, func(i int, s *settings) { s.Spin, s.Lease = i == 0, short })
 		old := f.leader(t, 0)
 		f.join(t)
 		f.join(t)
@@ -53,7 +53,7 @@ func TestAFrozenLeaderIsReplacedAndKnowsItWhenThawed(t *testing.T) {
 		thawed := monotonic()
 		f.signal(t, old.ID, syscall.SIGCONT)
 		blink := f.wait(t, "the thawed process calls IsLeader again", func(e entry) bool {
-			return e.ID == old.ID && e.Kind == blinked && e.To >= thawed && e.From <= frozen+int64(fleetLease)
+			return e.ID == old.ID && e.Kind == blinked && e.To >= thawed && e.From <= frozen+int64(short)
 		})
 		if blink.Believes {
 			t.Error("the first IsLeader after the thaw is true")
@@ -125,11 +125,11 @@ func (f *fleet) waits(t *testing.T) (deputy string) {
 func TestALockThatIsGrantedToAFrozenDeputyIsFreedWithinTheLease(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
-		const lease = 4 * time.Second
+		const lease = 10 * time.Second
 		f := onShared(t).launch(t, d, 1, func(i int, s *settings) {
 			s.ID, s.Takeover = []string{"leader", "frozen", "next"}[i], elector.Wait
 			if i > 0 {
-				s.Lease, s.Heartbeat = lease, 1400*time.Millisecond
+				s.Lease, s.Heartbeat = lease, 3500*time.Millisecond
 			}
 		})
 		leader := f.leader(t, 0)

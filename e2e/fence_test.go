@@ -206,9 +206,9 @@ func TestAFencedTransactionHasOneLeaseWhateverTheRolesTimeout(t *testing.T) {
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		pool := d.open(t, 0, s.DSN(pgcluster.ForRole(s.role(t, map[string]string{"transaction_timeout": "1h"}))))
-		_, term := s.lead(t, pool, s.election(t))
+		_, term := s.lead(t, pool, s.election(t), briefly)
 		err := term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error {
-			for began := time.Now(); time.Since(began) < 3*lease; {
+			for began := time.Now(); time.Since(began) < 3*short; {
 				if _, err := tx.Exec("SELECT pg_sleep(0.1)"); err != nil {
 					return err
 				}

@@ -23,7 +23,7 @@ import (
 
 // Settings of a term that learns of its end late.
 const (
-	longLease = 30 * time.Second
+	longLease = 3 * time.Minute
 	rarely    = 10 * time.Second
 )
 
@@ -234,8 +234,7 @@ func frozenIsReplaced(t *testing.T, do, how string) {
 				t.Skip("database/sql has no COPY on pgx")
 			}
 			s := onShared(t)
-			const lease = 2 * time.Second
-			settings := holderSettings{Driver: d.name(0), DSN: s.DSN(), Election: s.election(t), ID: unique("holder"), Do: do, Lease: lease}
+			settings := holderSettings{Driver: d.name(0), DSN: s.DSN(), Election: s.election(t), ID: unique("holder"), Do: do, Lease: short}
 			text, err := json.Marshal(settings)
 			check(t, err)
 			holder := exec.Command(os.Args[0])
@@ -261,10 +260,10 @@ func frozenIsReplaced(t *testing.T, do, how string) {
 			}
 			check(t, sandbox.Signal(holder.Process, syscall.SIGSTOP))
 			began := time.Now()
-			next := s.stand(t, d.open(t, 0, s.DSN()), settings.Election, elector.WithLease(lease))
+			next := s.stand(t, d.open(t, 0, s.DSN()), settings.Election, briefly)
 			campaigner := next.Elector
 			if how == "as one of many" {
-				campaigner = s.share(t, d.open(t, 0, s.DSN()), elector.WithLease(lease)).join(t, []string{settings.Election}).all[0]
+				campaigner = s.share(t, d.open(t, 0, s.DSN()), briefly).join(t, []string{settings.Election}).all[0]
 			}
 			term, err := campaigner.Campaign(soon(t))
 			if err != nil {
@@ -273,7 +272,7 @@ func frozenIsReplaced(t *testing.T, do, how string) {
 				}
 				t.Fatalf("not replaced: %v", err)
 			}
-			t.Logf("replaced after %.1f leases", time.Since(began).Seconds()/lease.Seconds())
+			t.Logf("replaced after %.1f leases", time.Since(began).Seconds()/short.Seconds())
 			if len(guards()) != 0 {
 				t.Error("elected during the transaction")
 			}

@@ -69,9 +69,9 @@ func TestInTxWhoseConnectionIsLostDuringTheCommitHasAnUnknownOutcome(t *testing.
 				ledger, key, letGo := l.slowToCommit(t)
 				// InTx waits one lease for the answer. A server that has received COMMIT
 				// goes on meanwhile.
-				length := 5 * lease
+				length := lease
 				if name == "black hole" {
-					length = lease
+					length = short
 				}
 				c, term := l.server.lead(t, d.open(t, 0, l.DSN()), l.election(t), elector.WithLease(length))
 				pool := d.open(t, 0, l.cut())
@@ -178,7 +178,7 @@ func TestAFencedTransactionOnADeadLinkReturnsBeforeTheDrainIsOver(t *testing.T) 
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			overEach(t, func(t *testing.T, d drivers) {
-				const drain = 4 * time.Second
+				const drain = 10 * time.Second
 				l := behindAProxy(t)
 				c := l.stand(t, d, 0, l.election(t), elector.WithLease(2*drain), elector.WithDrain(drain))
 				term, err := c.Campaign(soon(t))

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
@@ -73,8 +72,7 @@ func TestAPreparedTransactionThatBlocksTheNextLeaderIsNamed(t *testing.T) {
 	overEach(t, func(t *testing.T, d drivers) {
 		election, gid := s.election(t), unique("order's")
 		ledger := s.ledger(t)
-		quick := elector.WithLease(time.Second)
-		first, term := s.lead(t, d.open(t, 0, s.DSN()), election, patient)
+		first, term := s.lead(t, d.open(t, 0, s.DSN()), election)
 		err := term.InTx(soon(t), first.pool, nil, func(tx *sql.Tx) error {
 			check(t, note(ledger, "in two phases")(tx))
 			_, err := tx.Exec("PREPARE TRANSACTION '" + strings.ReplaceAll(gid, "'", "''") + "'")
@@ -88,10 +86,10 @@ func TestAPreparedTransactionThatBlocksTheNextLeaderIsNamed(t *testing.T) {
 		}
 		check(t, term.Resign(soon(t)))
 		blocked := func(f hooks.Failure) bool { return named(f.Err) }
-		next := s.stand(t, d.open(t, 0, s.DSN()), election, quick).run(t, nil)
+		next := s.stand(t, d.open(t, 0, s.DSN()), election, briefly).run(t, nil)
 		wait(t, next, blocked)
 		if !throughPooler {
-			shared := s.share(t, d.open(t, 0, s.DSN()), quick).join(t, []string{election}).run(t, nil)
+			shared := s.share(t, d.open(t, 0, s.DSN()), briefly).join(t, []string{election}).run(t, nil)
 			_, err := hookstest.Wait(soon(t), shared.rec, blocked)
 			expect(t, err)
 			shared.close(t)

@@ -59,7 +59,7 @@ func (s *server) startWriters(t *testing.T, d drivers, how way) *writerGroup {
 		// The store limits how long a frozen writer can block others.
 		dsn := s.Cluster.DSN(pgcluster.WithParam("idle_in_transaction_session_timeout", "500ms"))
 		settings := writerSettings{Driver: d.name(i), DSN: s.DSN(), Store: dsn, Election: election, ID: unique(fmt.Sprint("writer-", i)), Way: how,
-			Register: table, Lease: time.Second, Retry: 50 * time.Millisecond, Pause: 10 * time.Millisecond}
+			Register: table, Lease: 2 * time.Second, Retry: 50 * time.Millisecond, Pause: 10 * time.Millisecond}
 		if how == inTx {
 			settings.Store = s.DSN()
 		}
@@ -257,7 +257,7 @@ func freezeAtRandom(t *testing.T, d drivers, how way) tally {
 		}
 		within := patience
 		if rand.N(4) == 0 {
-			within = rand.N(2 * time.Second)
+			within = rand.N(4 * time.Second)
 		}
 		// Without a fence, a late write of an earlier leader may succeed, too.
 		_, succeeded := c.seen(past, within, func(e history.Event) bool { return e.Kind == history.Wrote && e.Token > old.Token })

@@ -52,12 +52,8 @@ type member struct {
 	err    error         // how it ended
 }
 
-// The leases of fleets are short, since tests wait until they run out.
-const (
-	fleetLease     = 2 * time.Second
-	fleetHeartbeat = 200 * time.Millisecond
-	fleetRetry     = 200 * time.Millisecond
-)
+// shortLeases is for a fleet of which a test freezes a leader.
+func shortLeases(_ int, s *settings) { s.Lease = short }
 
 // launch starts n processes. At the end of the test it shuts them down and judges their history.
 func (s *server) launch(t *testing.T, d drivers, n int, change ...func(int, *settings)) *fleet {
@@ -76,7 +72,7 @@ func (s *server) launch(t *testing.T, d drivers, n int, change ...func(int, *set
 		i := f.started
 		f.started++
 		s := settings{Driver: d.name(i), DSN: s.DSN(), Election: f.election, ID: fmt.Sprintf("%s-%d", d.name(i), i),
-			Lease: fleetLease, Heartbeat: fleetHeartbeat, Retry: fleetRetry}
+			Lease: lease, Heartbeat: heartbeat, Retry: 2 * retry}
 		for _, fn := range change {
 			fn(i, &s)
 		}

@@ -32,13 +32,20 @@ type candidate struct {
 	err  error              // what Run returned
 }
 
-// Default settings of the tests: the lease is long enough for a busy machine, and
-// followers try often.
+// Default settings of the tests: no lease runs out because the machine is busy, and followers try often.
 const (
-	lease     = 3 * time.Second
+	lease     = 30 * time.Second
 	heartbeat = 200 * time.Millisecond
 	retry     = 100 * time.Millisecond
 )
+
+// short is a lease that a test waits for to run out. No other test may have it.
+const short = 4 * time.Second
+
+var briefly = elector.WithLease(short)
+
+// while is a time in which a candidate that is not disturbed sends many heartbeats.
+const while = 3 * time.Second
 
 // stand makes a candidate and checks at the end of the test that it leaves nothing behind.
 func (s *server) stand(t *testing.T, pool *sql.DB, election string, opts ...elector.Option) *candidate {
@@ -112,12 +119,12 @@ func termOf(t *testing.T, e interface{ Term() (*elector.Term, bool) }) (term *el
 	return term
 }
 
-// survives waits until heartbeats have kept the candidate's first term for that many leases,
-// and fails if the term was lost.
-func (c *candidate) survives(t *testing.T, leases int, length time.Duration) {
+// survives waits until heartbeats have kept the candidate's first term for so long, and fails if the term
+// was lost.
+func (c *candidate) survives(t *testing.T, long time.Duration) {
 	t.Helper()
 	first := c.elected(t)
-	wait(t, c, func(h hooks.Heartbeat) bool { return h.At.Sub(first.At) > time.Duration(leases)*length })
+	wait(t, c, func(h hooks.Heartbeat) bool { return h.At.Sub(first.At) > long })
 	for _, d := range c.rec.Demoted() {
 		t.Errorf("demoted (%s): %v", d.Reason, d.Err)
 	}

@@ -166,7 +166,7 @@ func (w town) noCandidateCallsAnImpostor(t *testing.T) {
 			for kind, scene := range map[string]func(t *testing.T, w town, d drivers, dsn string){
 				"polling": amongWith(elector.WithTakeover(elector.Poll)), "deputy": amongWith(elector.WithTakeover(elector.Deputy)),
 				"waiting": amongWith(elector.WithTakeover(elector.Wait)), "on a session": sharesAmong, "seen": seenAmong,
-				"notified": among(notified), "synchronous": amongWith(synchronously()),
+				"notified": among(notified), "synchronous": amongWith(elector.WithSynchronousStandby(lease)),
 				"healthy": amongWith(elector.WithHealth(func(context.Context) elector.HealthReport { return elector.HealthReport{Score: 1} }, elector.HealthPolicy{Interval: heartbeat})),
 			} {
 				t.Run(name+"/"+kind, func(t *testing.T) {

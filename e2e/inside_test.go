@@ -153,7 +153,7 @@ func TestStrangersMeetNoLeader(t *testing.T) {
 		b := bounced(t, c, pgcluster.Transaction, pgcluster.WithPoolSize(12), pgcluster.WithBouncerSetting("max_client_conn", "1000"))
 		s := &server{Cluster: c, admin: pgx.open(t, 0, c.DSN()), pooler: b}
 		met := strangers(t, b, 6)
-		f := s.launch(t, d, 4, func(_ int, s *settings) { s.Takeover = elector.Deputy })
+		f := s.launch(t, d, 4, shortLeases, func(_ int, s *settings) { s.Takeover = elector.Deputy })
 		var last int64
 		for _, end := range []func(*testing.T, entry){
 			func(t *testing.T, leader entry) { f.command(t, leader.ID, commandResign) },

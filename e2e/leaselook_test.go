@@ -16,7 +16,7 @@ func TestALeadersLeaseIsSeenByWhoeverMaySeeIt(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := direct(t)
-		f := s.launch(t, d, 2)
+		f := s.launch(t, d, 2, shortLeases)
 		leader := f.leader(t, 0)
 		role := s.role(t, nil)
 		look := func(dsn string) *elector.Elector {
@@ -34,7 +34,7 @@ func TestALeadersLeaseIsSeenByWhoeverMaySeeIt(t *testing.T) {
 		if seen.CandidateID != leader.ID || seen.Alive() != elector.Alive || !seen.ExpiresAt.Equal(seen.RenewedAt.Add(seen.Lease)) || seen.RenewedAt.After(seen.AskedAt) {
 			t.Errorf("the same role sees %+v, %v", seen, seen.Alive())
 		}
-		if seen.Addr != "127.0.0.1" || seen.SessionAt.IsZero() || seen.ElectedAt.IsZero() || seen.Lease != fleetLease {
+		if seen.Addr != "127.0.0.1" || seen.SessionAt.IsZero() || seen.ElectedAt.IsZero() || seen.Lease != short {
 			t.Errorf("the same role sees %+v", seen)
 		}
 		eventually(t, "the lease is renewed", func() bool { return sees(same).RenewedAt.After(seen.RenewedAt) })

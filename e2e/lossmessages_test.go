@@ -11,8 +11,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/pgelector/pgelector/e2e/mimic"
+	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 )
 
@@ -98,7 +100,7 @@ func TestAFloodOfMessagesCostsALeaderNeitherItsTermNorMemory(t *testing.T) { // 
 	over(t, map[string]drivers{"pq": pq, "pgx": pgx}, false, func(t *testing.T, d drivers) {
 		s := direct(t)
 		dsn, clients := s.throughInterjectors(t)
-		c := s.stand(t, d.open(t, 0, dsn), s.election(t), directly()).run(t, nil)
+		c := s.stand(t, d.open(t, 0, dsn), s.election(t), directly(), elector.WithLease(10*time.Minute)).run(t, nil)
 		first := c.leads(t, d.listens())
 		client := clients.of(t, s.holders(t, c.Key())[0])
 		flood := func(size int) {

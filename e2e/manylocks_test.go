@@ -140,7 +140,7 @@ func took(call func()) time.Duration {
 // count executes a statement and returns the number of its rows.
 func count(t *testing.T, q querier, statement string, args ...any) (n int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	rows, err := q.QueryContext(ctx, statement, args...)
 	check(t, err)

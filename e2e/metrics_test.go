@@ -24,7 +24,7 @@ func TestTheGaugesOfACutOffLeaderFallBeforeTheServerFreesTheLock(t *testing.T) {
 	overEach(t, func(t *testing.T, d drivers) {
 		l := behindAProxy(t)
 		g := newTarget(t)
-		c := l.stand(t, d, 0, l.election(t), elector.WithHooks(g.hook)).run(t, nil)
+		c := l.stand(t, d, 0, l.election(t), briefly, elector.WithHooks(g.hook)).run(t, nil)
 		c.elected(t)
 		wait[hooks.Heartbeat](t, c, nil)
 		l.proxy.BlackHole()

@@ -70,7 +70,7 @@ func TestACutOffLeaderStepsDownBeforeTheServerFreesTheLock(t *testing.T) {
 	overEach(t, func(t *testing.T, d drivers) {
 		l := behindAProxy(t)
 		ended := make(chan time.Time, 100) // of the term that is cut off, and of those that follow
-		c := l.stand(t, d, 0, l.election(t)).run(t, func(ctx context.Context, _ *elector.Term) error {
+		c := l.stand(t, d, 0, l.election(t), briefly).run(t, func(ctx context.Context, _ *elector.Term) error {
 			<-ctx.Done()
 			ended <- time.Now()
 			return nil
@@ -123,7 +123,7 @@ func TestRunReturnsFromADeadLink(t *testing.T) {
 			t.Parallel()
 			overEach(t, func(t *testing.T, d drivers) {
 				l := behindAProxy(t)
-				c := l.stand(t, d, 0, l.election(t)).run(t, nil)
+				c := l.stand(t, d, 0, l.election(t), briefly).run(t, nil)
 				c.elected(t)
 				l.proxy.BlackHole()
 				prepare(t, c)
@@ -137,7 +137,7 @@ func TestRunReturnsFromADeadLink(t *testing.T) {
 func TestACandidateOnASlowLinkIsElected(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
-		const length = time.Second
+		const length = 6 * time.Second // which the machine does not use up in a statement
 		l := behindAProxy(t)
 		roundTrip := length / 8
 		if throughPooler {
@@ -159,10 +159,10 @@ func TestAFrozenFirstHostDoesNotPreventAnElection(t *testing.T) {
 		t.Cleanup(func() { check(t, frozen.Thaw()) })
 		s := on(t, living)
 		address := func(hosts, ports string) string {
-			return fmt.Sprintf("host=%s port=%s user=postgres dbname=postgres sslmode=disable connect_timeout=3", hosts, ports)
+			return fmt.Sprintf("host=%s port=%s user=postgres dbname=postgres sslmode=disable connect_timeout=5", hosts, ports)
 		}
 
-		c := s.stand(t, d.open(t, 0, address("127.0.0.1,127.0.0.1", fmt.Sprintf("%d,%d", frozen.Port(), living.Port()))), s.election(t), elector.WithLease(time.Second)).run(t, nil)
+		c := s.stand(t, d.open(t, 0, address("127.0.0.1,127.0.0.1", fmt.Sprintf("%d,%d", frozen.Port(), living.Port()))), s.election(t), briefly).run(t, nil)
 		c.elected(t)
 
 		alone := s.stand(t, d.open(t, 0, address("127.0.0.1", fmt.Sprint(frozen.Port()))), s.election(t))

@@ -108,16 +108,16 @@ func TestANotificationThatHangsCostsNoTerm(t *testing.T) {
 		eventually(t, "the application's NOTIFY waits for the standby", func() bool { return s.waiting(t) == 1 })
 		election := s.election(t)
 		dsn, _ := s.listenDSN()
-		first := s.stand(t, d.open(t, 0, s.DSN()), election, patient, elector.WithNotifier(d.notifier(t, 0, dsn, nil))).run(t, nil)
+		first := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithNotifier(d.notifier(t, 0, dsn, nil))).run(t, nil)
 		first.elected(t)
-		second := s.stand(t, d.open(t, 0, s.DSN()), election, polling, patient, elector.WithNotifier(d.notifier(t, 0, dsn, nil))).run(t, nil)
+		second := s.stand(t, d.open(t, 0, s.DSN()), election, polling, elector.WithNotifier(d.notifier(t, 0, dsn, nil))).run(t, nil)
 		second.follows(t)
 		eventually(t, "the leader's notification waits for it", func() bool {
 			return one[int](t, s.admin, "SELECT count(*) FROM pg_locks WHERE locktype = 'object' AND NOT granted") > 0
 		})
-		first.survives(t, 1, lease)
+		first.survives(t, while)
 		first.end(t)
-		second.survives(t, 1, lease)
+		second.survives(t, while)
 		if s.waiting(t) != 1 {
 			t.Error("the application's NOTIFY has not waited until now")
 		}
@@ -132,7 +132,7 @@ func TestAResignationThatCannotNotifyEndsNoOtherTerm(t *testing.T) {
 		s := cramped(t)
 		elections := s.elections(t, 2)
 		dsn, _ := s.listenDSN()
-		leader := s.share(t, d.open(t, 0, s.DSN()), patient, elector.WithNotifier(d.notifier(t, 0, dsn, nil))).join(t, elections).run(t, nil)
+		leader := s.share(t, d.open(t, 0, s.DSN()), elector.WithNotifier(d.notifier(t, 0, dsn, nil))).join(t, elections).run(t, nil)
 		eventually(t, "all are led", func() bool { return leader.leading() == 2 })
 		term, other := termOf(t, leader.all[0]), termOf(t, leader.all[1])
 		defer s.fill(t, 0)()

@@ -44,7 +44,7 @@ func TestTheLeadersLeaseAndTheStartOfItsTermAreSeenByAnyRole(t *testing.T) {
 				elected := c.elected(t)
 				leader, err := asker.Leader(soon(t))
 				check(t, err)
-				if leader.CandidateID != c.CandidateID() || leader.Lease != 10*lease || leader.Scope != scope || !leader.SessionAt.IsZero() {
+				if leader.CandidateID != c.CandidateID() || leader.Lease != lease || leader.Scope != scope || !leader.SessionAt.IsZero() {
 					t.Errorf("the leader is %+v", leader)
 				}
 				if leader.ElectedAt.Before(since.Truncate(time.Second)) || leader.ElectedAt.After(elected.At) { // in whole seconds
@@ -52,7 +52,7 @@ func TestTheLeadersLeaseAndTheStartOfItsTermAreSeenByAnyRole(t *testing.T) {
 				}
 			}
 			stand := func() *candidate {
-				c := w.stand(t, d.open(t, 0, w.dsn(w.elections)), "town", append(opts, patient)...)
+				c := w.stand(t, d.open(t, 0, w.dsn(w.elections)), "town", opts...)
 				c.moved = scope == elector.TransactionScope
 				return c.run(t, nil)
 			}
@@ -88,7 +88,7 @@ func TestWhateverLooksWorksThroughATransactionPooler(t *testing.T) {
 		check(t, err)
 		check(t, entries.Migrate(soon(t)))
 		t.Cleanup(func() { _, err := s.admin.Exec(`DROP SCHEMA "` + schema + `" CASCADE`); check(t, err) })
-		leader := s.through(t, open(), s.election(t), patient, elector.WithHooks(entries)).run(t, nil)
+		leader := s.through(t, open(), s.election(t), elector.WithHooks(entries)).run(t, nil)
 		check(t, entries.Add(leader.Elector))
 		leader.elected(t)
 		page, err := dashboard.New(pool, dashboard.WithRoster(entries), dashboard.WithElections(leader.Election()))

@@ -112,11 +112,10 @@ func TestALockIsTransferredToACandidateInATransactionThatOthersLeftOpen(t *testi
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)
-		unhurried := elector.WithLease(10 * time.Second) // the successor's checks take many round trips
-		old := s.stand(t, d.open(t, 0, s.DSN()), election, unhurried).run(t, nil)
+		old := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil)
 		old.elected(t)
 		pool := openBehind[bare](t, d, s.DSN())
-		successor := s.stand(t, pool, election, polling, unhurried).run(t, nil)
+		successor := s.stand(t, pool, election, polling).run(t, nil)
 		successor.poolClosed = true // its pool is not usable
 		successor.follows(t)
 		mark := unique("left-open")

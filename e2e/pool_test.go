@@ -29,7 +29,7 @@ func TestManyElectorsCheckTheServerThroughASmallPool(t *testing.T) {
 		s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil).elected(t)
 		var all []*candidate
 		for range 40 {
-			all = append(all, s.stand(t, pool, election, patient)) // only a deadlock takes longer
+			all = append(all, s.stand(t, pool, election)) // only a deadlock takes longer
 		}
 		for _, c := range all {
 			c.run(t, nil)

@@ -99,7 +99,7 @@ func (f *fleet) keepsLeading(t *testing.T, leader entry) {
 func TestTwoRequestsAtOnceEndOneTerm(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
-		f := onShared(t).launch(t, d, 2, func(_ int, s *settings) { s.Lease = 20 * time.Second })
+		f := onShared(t).launch(t, d, 2)
 		leader := f.leader(t, 0)
 		f.signal(t, leader.ID, syscall.SIGSTOP) // so that it hears both at once
 		done := make(chan error, 2)
@@ -132,7 +132,7 @@ func TestTwoRequestsAtOnceEndOneTerm(t *testing.T) {
 func TestARequestEndsWithTheConnectionOfItsMaker(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
-		f := onShared(t).launch(t, d, 2, func(_ int, s *settings) { s.Lease = 20 * time.Second })
+		f := onShared(t).launch(t, d, 2)
 		leader := f.leader(t, 0)
 		f.signal(t, leader.ID, syscall.SIGSTOP)
 		rings := func() []int {

@@ -236,7 +236,7 @@ func loseRoster(t *testing.T, d drivers) *lostRoster {
 	pool.SetMaxOpenConns(2) // the roster's connection is missing for the elector
 	l.roster = rosterOn(t, pool, l.schema, roster.WithPublishInterval(time.Second),
 		roster.WithOnError(func(err error) { l.reported.Store(&err) }))
-	l.leader = s.stand(t, pool, s.election(t), patient, elector.WithHooks(l.roster)).run(t, nil)
+	l.leader = s.stand(t, pool, s.election(t), elector.WithHooks(l.roster)).run(t, nil)
 	l.leader.elected(t)
 	eventually(t, "its term is recorded", func() bool { return l.roster.Stats().Writes > 0 && l.roster.Stats().Waiting == 0 })
 	return l
@@ -250,7 +250,7 @@ func (l *lostRoster) survives(t *testing.T, sentinel error) {
 	eventually(t, "writes fail", func() bool { return l.roster.Stats().Failures >= failures+2 })
 	wraps(t, *l.reported.Load(), sentinel)
 	wraps(t, l.roster.Stats().Err, sentinel)
-	l.leader.survives(t, 1, lease)
+	l.leader.survives(t, while)
 	beat := l.leader.after()
 	next[hooks.Heartbeat](t, beat, nil)
 	if !l.leader.IsLeader() {

@@ -202,7 +202,7 @@ func TestAtRestARosterSendsOneStatementPerIntervalAndLittleWAL(t *testing.T) {
 	overEach(t, func(t *testing.T, d drivers) {
 		s := on(t, own(t))
 		pool, counted := d.openCounted(t, 0, s.DSN())
-		r := rosterOn(t, pool, "pgelector", roster.WithPublishInterval(time.Second))
+		r := rosterOn(t, pool, "pgelector", roster.WithPublishInterval(2*time.Second)) // which bounds a write, too
 		publishTerm(r, "one", 7)
 		eventually(t, "the first clean-up is done", func() bool { return counted.now()["RemoveTerms"] > 0 })
 		writes := r.Stats().Writes
@@ -236,7 +236,7 @@ func TestAPublicationDoesNotWaitForDiskOrStandby(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := on(t, own(t))
-		r := rosterOn(t, d.open(t, 0, s.DSN()), "pgelector", roster.WithPublishInterval(time.Second))
+		r := rosterOn(t, d.open(t, 0, s.DSN()), "pgelector", roster.WithPublishInterval(3*time.Second)) // which bounds a write, too
 		s.set(t, "synchronous_standby_names", "away")
 		r.OnCampaign(context.Background(), hooks.Campaign{Origin: hooks.Origin{Election: "any", Key: 1, CandidateID: "one"}, At: time.Now()})
 		eventually(t, "it is published, again and again", func() bool { return r.Stats().Writes > 2 })
@@ -251,7 +251,7 @@ func TestAPublicationDoesNotWaitForDiskOrStandby(t *testing.T) {
 			return all[0].PublishedAt
 		}
 		last := published()
-		eventually(t, "meanwhile it is published, again and again", func() bool { return published().Sub(last) > 2*time.Second })
+		eventually(t, "meanwhile it is published, again and again", func() bool { return published().Sub(last) > 4*time.Second })
 		s.set(t, "synchronous_standby_names", "")
 		written(t, r)
 	})
@@ -385,8 +385,11 @@ func TestARowThatTheServerRefusesCostsItselfOnly(t *testing.T) {
 				s := onShared(t)
 				name := s.encoded(t, encoding)
 				reported := make(chan error, 100)
-				r := rosterOn(t, d.open(t, 0, s.DSN(pgcluster.ForDatabase(name))), "pgelector", roster.WithPublishInterval(time.Second),
-					roster.WithOnError(func(err error) { reported <- err }))
+				r := rosterOn(t, d.open(t, 0, s.DSN(pgcluster.ForDatabase(name))), "pgelector", roster.WithOnError(func(err error) {
+					if !errors.Is(err, context.DeadlineExceeded) { // a write that took too long on a busy machine: it is tried again
+						reported <- err
+					}
+				}))
 				other := rosterOn(t, pq.open(t, 0, s.DSN(pgcluster.ForDatabase(name))), "pgelector")
 				_, err := d.open(t, 0, s.DSN(pgcluster.ForDatabase(name))).Exec("ALTER TABLE pgelector.roster_terms ADD CHECK (token <> 3)")
 				check(t, err)

@@ -113,10 +113,9 @@ func TestATransferBetweenTheScopes(t *testing.T) {
 	t.Parallel()
 	overTransactions(t, []string{"pq", "pgx exec"}, 20, func(t *testing.T, s *server, open func() *sql.DB, _ *pgcluster.Bouncer) {
 		election := s.election(t)
-		long := elector.WithLease(20 * time.Second) // no transfer fails because the machine is busy
-		inside := s.through(t, open(), election, long).run(t, nil)
+		inside := s.through(t, open(), election).run(t, nil)
 		inside.elected(t)
-		direct := s.stand(t, pgx.open(t, 0, s.DSN()), election, long).run(t, nil)
+		direct := s.stand(t, pgx.open(t, 0, s.DSN()), election).run(t, nil)
 		direct.follows(t)
 		leader, next := inside, direct
 		for range 12 {
@@ -237,7 +236,7 @@ func TestALeaderOutlastsAPauseOfItsPooler(t *testing.T) {
 		stand := func(opts ...elector.Option) *candidate {
 			return s.through(t, d.open(t, 0, b.DSN(waysToAsk["pgx exec"]...)), election, opts...).run(t, nil)
 		}
-		leader := stand(patient)
+		leader := stand()
 		leader.elected(t)
 		deputy := stand(elector.WithTakeover(elector.Deputy))
 		wait(t, deputy, func(e hooks.Campaign) bool { return e.Deputy })
@@ -254,7 +253,7 @@ func TestALeaderOutlastsAPauseOfItsPooler(t *testing.T) {
 			}
 		}
 		expect(t, termOf(t, leader).Verify(soon(t)))
-		leader.survives(t, 3, lease)
+		leader.survives(t, 3*while)
 		select {
 		case err := <-paused:
 			t.Errorf("PAUSE did not wait for the leader: %v", err)
@@ -293,13 +292,13 @@ func TestStrangersInTheDefaultModeOfPgxCostNoTerm(t *testing.T) {
 		if name == "pq" {
 			d = pq
 		}
-		all = append(all, s.through(t, d.open(t, 0, b.DSN(waysToAsk[name]...)), s.election(t), patient).run(t, nil))
+		all = append(all, s.through(t, d.open(t, 0, b.DSN(waysToAsk[name]...)), s.election(t)).run(t, nil))
 	}
 	named := map[*candidate]bool{}
 	election := s.election(t)
 	for _, scope := range []elector.Scope{elector.Auto, elector.TransactionScope} {
 		for range 2 {
-			c := s.through(t, pgx.open(t, 0, b.DSN()), election, elector.WithScope(scope), patient).run(t, nil)
+			c := s.through(t, pgx.open(t, 0, b.DSN()), election, elector.WithScope(scope)).run(t, nil)
 			named[c] = true
 			eventually(t, "it is refused, or elected", func() bool {
 				select {
@@ -319,7 +318,7 @@ func TestStrangersInTheDefaultModeOfPgxCostNoTerm(t *testing.T) {
 			}
 		}
 		if len(c.rec.Elected()) > 0 || !named[c] {
-			c.survives(t, 2, lease)
+			c.survives(t, 2*while)
 		} else if wraps(t, c.err, elector.ErrSessionPooled); !strings.Contains(c.err.Error(), "default_query_exec_mode=exec") {
 			t.Errorf("the error does not name the setting: %v", c.err)
 		}

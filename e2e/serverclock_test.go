@@ -34,7 +34,7 @@ func TestAServersClockSetBackDelaysTheNextLeaderByAsMuch(t *testing.T) {
 	overDrivers(t, func(t *testing.T, d drivers) {
 		const back = 3 * time.Second
 		s := clocked(t)
-		f := s.launch(t, d, 2)
+		f := s.launch(t, d, 2, shortLeases)
 		old := f.leader(t, 0)
 		f.wait(t, "a heartbeat", func(e entry) bool { return e.Kind == renewed && e.Token == old.Token })
 		f.signal(t, old.ID, syscall.SIGSTOP)

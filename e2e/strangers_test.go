@@ -49,7 +49,7 @@ func TestAStrangerThatSortsTheBackendsHidesNoTransactionPooler(t *testing.T) {
 					keep(during>>n&1 == 1)
 				}
 			}
-			e, err := elector.New(pool, s.election(t), patient, elector.WithScope(elector.SessionScope))
+			e, err := elector.New(pool, s.election(t), elector.WithLease(lease), elector.WithScope(elector.SessionScope))
 			check(t, err)
 			_, elected, err := e.TryCampaign(soon(t))
 			mu.Lock()
@@ -125,7 +125,7 @@ func checks(few int) int {
 func (s *server) found(t *testing.T, n int, pool *sql.DB) (poolers int) {
 	t.Helper()
 	for range n {
-		e, err := elector.New(pool, s.election(t), patient, elector.WithScope(elector.SessionScope))
+		e, err := elector.New(pool, s.election(t), elector.WithLease(lease), elector.WithScope(elector.SessionScope))
 		check(t, err)
 		term, elected, err := e.TryCampaign(soon(t))
 		switch {

@@ -73,8 +73,8 @@ func (s *server) waiting(t *testing.T) int {
 	return one[int](t, s.admin, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
 }
 
-// synchronously returns the option for a fleet with the tests' lease.
-func synchronously() elector.Option { return elector.WithSynchronousStandby(lease) }
+// synchronously are the options of a fleet whose terms end without commits.
+var synchronously = []elector.Option{briefly, elector.WithSynchronousStandby(short)}
 
 // A standby is promoted while its primary is cut off and keeps running. Both get a leader,
 // but with WithSynchronousStandby never at the same time.
@@ -82,8 +82,8 @@ func TestWithASynchronousStandbyTwoPrimariesDoNotHaveTwoLeadersAtOnce(t *testing
 	inSessionScope(t, "WithSynchronousStandby is refused")
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
-		for name, opts := range map[string][]elector.Option{"without": nil, "with": {synchronously()},
-			"with, waiting": {synchronously(), elector.WithTakeover(elector.Wait)}} {
+		for name, opts := range map[string][]elector.Option{"without": nil, "with": synchronously,
+			"with, waiting": append(slices.Clone(synchronously), elector.WithTakeover(elector.Wait))} {
 			if len(opts) == 0 && d.name(0) != "pgx" {
 				continue // it shows that the others show something
 			}
@@ -122,7 +122,7 @@ func TestWithASynchronousStandbyTwoPrimariesDoNotHaveTwoLeadersAtOnce(t *testing
 				if lost.Reason != hooks.LeaseExpired || !errors.Is(lost.Err, elector.ErrLeaseExpired) {
 					t.Errorf("demoted because %s: %v", lost.Reason, lost.Err)
 				}
-				if !lost.At.Before(won.At) || won.At.Sub(began) < lease {
+				if !lost.At.Before(won.At) || won.At.Sub(began) < short {
 					t.Errorf("the old leader stepped down %v after the promotion, the next was elected after %v", lost.At.Sub(began), won.At.Sub(began))
 				}
 				term, leading := next.Term()
@@ -162,9 +162,9 @@ func TestCommitsDoNotPileUpBehindAnAbandonedCommit(t *testing.T) {
 		way, err := primary.Proxy(t.Context())
 		check(t, err)
 		election := primary.election(t)
-		first := primary.stand(t, d.open(t, 0, way.DSN()), election, synchronously()).run(t, nil)
+		first := primary.stand(t, d.open(t, 0, way.DSN()), election, synchronously...).run(t, nil)
 		first.elected(t)
-		second := primary.stand(t, d.open(t, 1, primary.DSN()), election, synchronously()).run(t, nil)
+		second := primary.stand(t, d.open(t, 1, primary.DSN()), election, synchronously...).run(t, nil)
 		t.Cleanup(func() { // also if the test fails, or the clean-up of the candidates waits for ever
 			standby.Heal()
 			way.Heal()
@@ -198,7 +198,7 @@ func TestASynchronousStandbySettingThatIsTooWeakIsRefused(t *testing.T) {
 	t.Parallel()
 	primary := on(t, own(t))
 	standbys := primary.replicate(t, "FIRST 1 (s1, s2)", "s1", "s2")
-	c := primary.stand(t, pgx.open(t, 0, primary.DSN()), primary.election(t), synchronously()).run(t, nil)
+	c := primary.stand(t, pgx.open(t, 0, primary.DSN()), primary.election(t), synchronously...).run(t, nil)
 	refused := func(setting, why string) {
 		t.Helper()
 		primary.set(t, "synchronous_standby_names", setting)
@@ -305,7 +305,7 @@ func TestACommitWhoseWaitIsCancelledIsNotAcknowledged(t *testing.T) {
 		away  bool          // the standby is down
 	}{
 		"at once, a privileged role":                      {true, 0, false},
-		"later, an ordinary role":                         {false, lease * 7 / 20, false}, // half of the validity
+		"later, an ordinary role":                         {false, short * 7 / 20, false}, // half of the validity
 		"at once, a privileged role, the standby is down": {true, 0, true},
 		"at once, an ordinary role, the standby is down":  {false, 0, true},
 	} {
@@ -319,8 +319,8 @@ func TestACommitWhoseWaitIsCancelledIsNotAcknowledged(t *testing.T) {
 					check(t, err)
 				}
 				standby := primary.replicate(t, "FIRST 1 (s1)", "s1")[0]
-				c := primary.stand(t, d.open(t, 0, primary.DSN(pgcluster.ForRole(role))), primary.election(t), synchronously()).run(t, nil)
-				c.survives(t, 1, lease)
+				c := primary.stand(t, d.open(t, 0, primary.DSN(pgcluster.ForRole(role))), primary.election(t), synchronously...).run(t, nil)
+				c.survives(t, short)
 				if tt.away {
 					check(t, standby.Shutdown(soon(t), pgcluster.Fast))
 				} else {

@@ -212,7 +212,7 @@ func TestAnotherRoleCanBlockFencedTransactionsUnlessItMayNotLock(t *testing.T) {
 	w := invaded(t, onShared(t))
 	high, low := int32(townKey>>32), int32(townKey)
 	end := keeps(t, w.invader(t), "SELECT pg_advisory_lock_shared($1, $2)", high, low)
-	c := w.candidate(t, pgx, elector.WithLease(2*lease/3))
+	c := w.candidate(t, pgx, briefly)
 	wait(t, c, func(f hooks.Failure) bool { return f.Op == hooks.OpCampaign })
 	end()
 	c.elected(t)
@@ -279,9 +279,9 @@ func TestTheDefaultsOfARoleEndNoTerm(t *testing.T) {
 				}
 				dsn := s.DSN(pgcluster.ForRole(s.role(t, defaults)))
 				election := s.election(t)
-				leader := s.stand(t, d.open(t, 0, dsn), election, patient).run(t, nil)
+				leader := s.stand(t, d.open(t, 0, dsn), election).run(t, nil)
 				leader.elected(t)
-				deputy := s.stand(t, d.open(t, 1, dsn), election, waiting, patient).run(t, nil)
+				deputy := s.stand(t, d.open(t, 1, dsn), election, waiting).run(t, nil)
 				attempts := deputy.after()
 				for range 5 { // the first may wait for transactions of others
 					next(t, attempts, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
@@ -294,13 +294,13 @@ func TestTheDefaultsOfARoleEndNoTerm(t *testing.T) {
 					check(t, err)
 				}
 				began := time.Now()
-				for _, until := range []time.Duration{lease, 2 * lease} {
+				for _, until := range []time.Duration{while, 2 * while} {
 					wait(t, leader, func(h hooks.Heartbeat) bool { return h.At.Sub(began) > until })
 				}
-				leader.survives(t, 1, lease)
+				leader.survives(t, while)
 				check(t, tx.Rollback())
 				leader.end(t)
-				deputy.survives(t, 1, lease)
+				deputy.survives(t, while)
 			})
 		})
 	}

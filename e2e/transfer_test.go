@@ -169,7 +169,7 @@ func TestASuccessorThatDiesOrFreezesIsPassedOver(t *testing.T) {
 			t.Run(name+", "+kind, func(t *testing.T) {
 				t.Parallel()
 				overDrivers(t, func(t *testing.T, d drivers) {
-					f := onShared(t).launch(t, d, 4, func(_ int, s *settings) { s.Takeover = takeover })
+					f := onShared(t).launch(t, d, 4, shortLeases, func(_ int, s *settings) { s.Takeover = takeover })
 					leader := f.leader(t, 0)
 					var successor string
 					for id := range f.members {

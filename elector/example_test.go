@@ -230,7 +230,7 @@ func ExampleWithHealth() {
 
 	freeMemory := 0.1
 	e, err := elector.New(pool, "orders", elector.WithHealth(
-		func(context.Context) elector.HealthReport { return elector.HealthReport{Score: freeMemory} }, elector.HealthPolicy{Minimum: 0.2}))
+		func(context.Context) elector.HealthReport { return elector.HealthReport{Score: freeMemory} }, elector.HealthPolicy{Minimum: 0.2, Interval: time.Minute}))
 	if err != nil {
 		log.Fatal(err)
 	}

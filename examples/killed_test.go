@@ -232,7 +232,7 @@ func TestTheLeadersRouteIsReachedThroughAnyProcessWhileLeadersAreKilled(t *testi
 	for i := range 3 {
 		f.start("http", drivers[i%2], address())
 	}
-	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := &http.Client{Timeout: timeout, Transport: &http.Transport{DisableKeepAlives: true}}
 	get := func(url string) (status int, said string) {
 		r, err := client.Get(url)
 		if err != nil {

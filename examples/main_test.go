@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 var databases atomic.Int32
 
 // timeout limits each wait of a test.
-const timeout = 30 * time.Second
+const timeout = 90 * time.Second
 
 func check(t *testing.T, err error) {
 	t.Helper()

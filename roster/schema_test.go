@@ -86,7 +86,7 @@ func server(t *testing.T) *sql.DB {
 func record(t *testing.T, r *Roster, token int64) {
 	t.Helper()
 	r.OnElected(t.Context(), hooks.Elected{Origin: one, Token: token, At: time.Now()})
-	for deadline := time.Now().Add(30 * time.Second); r.Stats().Writes == 0 || r.Stats().Waiting > 0; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(90 * time.Second); r.Stats().Writes == 0 || r.Stats().Waiting > 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("it is not recorded: %+v", r.Stats())
 		}

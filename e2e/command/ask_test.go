@@ -225,7 +225,7 @@ func TestResignLeavesTheLeaderInOfficeIfTheSuccessorDoesNotCome(t *testing.T) {
 	t.Parallel()
 	dsn := shared.Get(t).DSN()
 	invoke(t, at(dsn), "resign", name(t), "--or-anyone").want(t, exit.Usage, "--to")
-	first := lead(t, dsn, name(t), "first", "--lease", "5s")
+	first := lead(t, dsn, name(t), "first", "--lease", "10s")
 	invoke(t, at(dsn), "resign", name(t), "--to", "nobody").want(t, exit.Negative, `"nobody" did not come in time; first leads now`)
 	invoke(t, at(dsn), "resign", name(t), "--to", "nobody", "--or-anyone").want(t, exit.OK)
 	first.ends(t, exit.Lost)

@@ -94,7 +94,7 @@ func table(t *testing.T, driver string, routes []string) string {
 // examine runs doctor.
 func examine(t *testing.T, dsn, driver string) (said examined) {
 	t.Helper()
-	r := invoke(t, at(dsn), "doctor", "--json", "--driver", driver)
+	r := invoke(t, at(dsn), "doctor", "--json", "--timeout", "30s", "--lease", "30s", "--driver", driver)
 	if err := json.Unmarshal([]byte(r.out), &said); err != nil {
 		t.Errorf("%s: %v\n%s%s", dsn, err, r.out, r.err)
 	}

@@ -72,6 +72,7 @@ func TestWhatImitatedServersAndPoolersAreTakenFor(t *testing.T) {
 			t.Parallel()
 			answers, fates := make([]string, len(imitations)), make([]string, len(imitations))
 			var all sync.WaitGroup
+			atOnce := make(chan struct{}, 2) // each has a server, and some trials have seconds
 			for i, m := range imitations {
 				s := &imitated{T: t, driver: driver}
 				if m.policy != nil {
@@ -87,6 +88,8 @@ func TestWhatImitatedServersAndPoolersAreTakenFor(t *testing.T) {
 					open = append(open, "NOTIFY")
 				}
 				all.Go(func() {
+					atOnce <- struct{}{}
+					defer func() { <-atOnce }()
 					answers[i] = fmt.Sprintf("|%s|%s", m.name, examine(t, s.dsn, driver).cells("i", open...))
 					fates[i] = fmt.Sprintf("|%s|[%s](%s)|%s|%s|", m.name, m.behaviour, m.source, s.lead(elector.SessionScope), s.lead(elector.Auto))
 				})
@@ -140,7 +143,7 @@ func (s *imitated) lead(scope elector.Scope) string {
 		e, err := elector.New(pool, "imitated "+scope.String(), elector.WithScope(scope), elector.WithLease(30*time.Second), elector.WithHeartbeatInterval(600*time.Millisecond), elector.WithRetryInterval(100*time.Millisecond), elector.WithTakeover(elector.Poll))
 		check(s.T, err)
 		both = append(both, e)
-		ctx, cancel := context.WithTimeout(s.Context(), 15*time.Second)
+		ctx, cancel := context.WithTimeout(s.Context(), patience)
 		for tries := 0; len(leaders) == 0 && tries < 10 && ctx.Err() == nil; {
 			term, elected, err := e.TryCampaign(ctx)
 			switch {
@@ -166,7 +169,7 @@ func (s *imitated) lead(scope elector.Scope) string {
 	}
 	if len(leaders) == 1 { // never two, also while the first one's backend may change
 		for range 20 {
-			ctx, cancel := context.WithTimeout(s.Context(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(s.Context(), patience)
 			term, elected, _ := both[1].TryCampaign(ctx)
 			cancel()
 			if elected && leaders[0].Valid() {

@@ -38,10 +38,10 @@ func quickly(args ...string) []string {
 	return append(args, "--lease", quickLease.String(), "--heartbeat", "100ms", "--retry", "50ms")
 }
 
-const quickLease = 20 * time.Second
+const quickLease = 30 * time.Second
 
 // brief are flags for a test that waits for the end of the lease.
-var brief = []string{"--lease", "2s"}
+var brief = []string{"--lease", "4s"}
 
 // sh is a command of the shell.
 func sh(script string) []string { return []string{"--", "sh", "-c", script} }

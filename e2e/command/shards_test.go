@@ -247,7 +247,7 @@ func TestStatusShowsAGroupInOneRow(t *testing.T) {
 	for range 3 {
 		select {
 		case <-led:
-		case <-time.After(30 * time.Second):
+		case <-time.After(patience):
 			t.Fatal("not all shards are led")
 		}
 	}

@@ -302,7 +302,7 @@ func (p *player) isGone(one *playerSession) bool { return !p.lives(one.pid) }
 
 // run runs one line and returns its result.
 func (p *player) run(t *testing.T, one *playerSession, words []string) string {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), must.Patience)
 	defer cancel()
 	var err error
 	switch words[0] {

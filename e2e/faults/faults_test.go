@@ -24,8 +24,8 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-// lease is short, and long enough for a busy machine.
-const lease = 5 * time.Second
+// lease is short, since two faults last until it runs out, and long enough for a busy machine.
+const lease = 10 * time.Second
 
 const (
 	page  = "../../docs/observing.md"

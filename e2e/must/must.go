@@ -8,7 +8,7 @@ import (
 )
 
 // Patience bounds the wait for an expected event.
-const Patience = 30 * time.Second
+const Patience = 90 * time.Second
 
 // Check fails the test and ends it if err is not nil.
 func Check(t testing.TB, err error) {

@@ -253,7 +253,7 @@ func same(t *testing.T, who string, got []string, want ...string) {
 // eventually waits for locks, which are compared by the caller.
 func eventually(t *testing.T, n int, list func() []string) (got []string) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); len(got) != n && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(must.Patience); len(got) != n && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		got = list()
 	}
 	return got

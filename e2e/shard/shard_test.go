@@ -34,7 +34,7 @@ import (
 
 const (
 	shards   = 50
-	patience = 30 * time.Second
+	patience = must.Patience
 )
 
 // A group is members in processes of their own, which use the two drivers in turn.
@@ -295,7 +295,8 @@ type entry struct {
 	Why       string // it has returned
 }
 
-const lease = 2 * time.Second
+// lease is short: a test waits until it runs out.
+const lease = 4 * time.Second
 
 // beMember runs a member until SIGTERM, and writes its entries to standard output.
 func beMember(text string) (status int) {

@@ -267,7 +267,7 @@ func (f *fleet) ask(v version, args ...string) (string, error) {
 
 func TestALeaderThatIsFrozenIsReplacedByAnotherVersion(t *testing.T) {
 	directions(t, func(t *testing.T, from, to version) {
-		f := newFleet(t, "2s")
+		f := newFleet(t, "10s") // the server ends the frozen leader's session after as long
 		first := f.join(from)
 		f.elects(1)
 		second := f.join(to)

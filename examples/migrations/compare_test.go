@@ -122,7 +122,7 @@ func TestTheCommandRunsAMigrationOnceOnEachOfManyHosts(t *testing.T) {
 		go func() {
 			cmd := exec.Command(pgelector, "run", "migrations", "--once", "--takeover", "poll", "--retry", "100ms", "--log-level", "error", "--",
 				migrator, "none", drivers[i%2])
-			cmd.Env = append(cmd.Environ(), "DATABASE_URL="+dsn, "LEASE=2s")
+			cmd.Env = append(cmd.Environ(), "DATABASE_URL="+dsn, "LEASE="+unbroken.String())
 			said, err := cmd.CombinedOutput()
 			ended <- outcome{string(said), err}
 		}()

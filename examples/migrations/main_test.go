@@ -47,7 +47,7 @@ func (b built) Run() int {
 	return b.M.Run()
 }
 
-const timeout = 60 * time.Second
+const timeout = 90 * time.Second
 
 func check(t *testing.T, err error) {
 	t.Helper()

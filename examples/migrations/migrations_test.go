@@ -27,7 +27,10 @@ import (
 
 var rounds = flag.Int("rounds", 10, "in each, 20 processes start at once")
 
-const lease = 2 * time.Second
+const (
+	lease    = 4 * time.Second  // of a test that waits for its end
+	unbroken = 30 * time.Second // which a busy machine does not use up
+)
 
 func TestOfTwentyProcessesThatStartAtOnceOneRunsEachMigration(t *testing.T) {
 	t.Parallel()
@@ -35,7 +38,7 @@ func TestOfTwentyProcessesThatStartAtOnceOneRunsEachMigration(t *testing.T) {
 		dsn := database(t)
 		var all []*process
 		for i := range 20 {
-			all = append(all, launch(t, "goose", drivers[i%2], dsn, 10*time.Second))
+			all = append(all, launch(t, "goose", drivers[i%2], dsn, unbroken))
 		}
 		var versions []string
 		for _, p := range all {
@@ -237,7 +240,7 @@ func TestGolangMigrateMigratesOnce(t *testing.T) {
 	dsn := database(t)
 	var all []*process
 	for i := range 10 {
-		all = append(all, launch(t, "golang-migrate", drivers[i%2], dsn, 10*time.Second))
+		all = append(all, launch(t, "golang-migrate", drivers[i%2], dsn, unbroken))
 	}
 	for _, p := range all {
 		if said := p.wait(t); said != "done\n" {
@@ -290,7 +293,7 @@ func TestSessionLockIsRefusedBehindATransactionPooler(t *testing.T) {
 		conn, err := pool.Conn(t.Context())
 		check(t, err)
 		defer conn.Close()
-		l, err := migrations.New(pool, t.Name(), elector.WithLease(lease))
+		l, err := migrations.New(pool, t.Name(), elector.WithLease(unbroken))
 		check(t, err)
 		if err := l.SessionLock(t.Context(), conn); err == nil || !strings.Contains(err.Error(), "use goose.WithLocker") {
 			t.Errorf("got %v", err)

@@ -97,7 +97,7 @@ func TestACertificateThatChangesInItsFileIsFound(t *testing.T) {
 			if got != 2 {
 				t.Errorf("%s shows the certificate %d, and the file has another one", driver, got)
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(90 * time.Second):
 			t.Errorf("%s shows no certificate: %v", driver, err)
 		}
 	}

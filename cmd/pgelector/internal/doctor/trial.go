@@ -67,7 +67,7 @@ func (x *Examination) around(ctx context.Context) error {
 }
 
 // shortLease is that of the candidate with synchronous standbys, and its longest lease.
-const shortLease = time.Second
+const shortLease = 3 * time.Second
 
 func (p *prober) synchronous(ctx context.Context) error {
 	pool, err := p.Target.Open(connect.Election)

@@ -46,7 +46,7 @@ var onlyReaper = sync.OnceValues(func() (*Reaper, error) {
 	return NewReaper()
 })
 
-const patience = 30 * time.Second
+const patience = 90 * time.Second
 
 // awaitGone waits until no process of the child is left, nor its guard.
 func awaitGone(t *testing.T, c *Child) {
