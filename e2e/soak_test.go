@@ -129,7 +129,7 @@ func TestManyTransfersBesidePollersGoToTheSuccessor(t *testing.T) {
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)
-		quick := []elector.Option{elector.WithLease(10 * time.Second), elector.WithHeartbeatInterval(100 * time.Millisecond), elector.WithRetryInterval(10 * time.Millisecond)}
+		quick := []elector.Option{elector.WithHeartbeatInterval(100 * time.Millisecond), elector.WithRetryInterval(10 * time.Millisecond)}
 		var named []*candidate
 		for _, takeover := range []elector.Takeover{elector.Deputy, elector.Poll, elector.Deputy} {
 			c := s.stand(t, d.open(t, len(named), s.DSN()), election, append(quick, elector.WithTakeover(takeover))...).run(t, nil)
