@@ -126,11 +126,9 @@ const (
 // asynchronous reports whether commits do not wait for a standby.
 func asynchronous(mode string) bool { return mode == async || mode == proxied || mode == leases }
 
-// seatsIn returns the candidates of a mode. In guarded mode none has a shared session.
+// seatsIn returns the candidates of a mode: in leases, before its first fault. In guarded mode none has a
+// shared session.
 func seatsIn(mode string) []fleet.Seat {
-	if mode == leases {
-		return kinds()[0].seats()
-	}
 	all := slices.Clone(seats)
 	for i := range all {
 		all[i].Retry = retry

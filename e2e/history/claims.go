@@ -296,9 +296,11 @@ func twoPrimaries(events []Event, a, b *span, grace time.Duration) bool {
 		old, fresh = fresh, old
 	}
 	return slices.ContainsFunc(events, func(e Event) bool {
+		if e.Kind != Promoted || timeline(old.Token) >= e.Token || e.Token != timeline(fresh.Token) || fresh.Begin < e.At {
+			return false
+		}
 		gone := retired(events, e)
-		return e.Kind == Promoted && timeline(old.Token) < e.Token && e.Token == timeline(fresh.Token) &&
-			fresh.Begin >= e.At && old.End <= gone.Add(grace) && Late(events, old.Term, max(gone, fresh.Begin)) <= Told(events, old.Process)
+		return old.End <= gone.Add(grace) && Late(events, old.Term, max(gone, fresh.Begin)) <= Told(events, old.Process)
 	})
 }
 
