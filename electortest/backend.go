@@ -1,6 +1,8 @@
 package electortest
 
 import (
+	"context"
+	"database/sql/driver"
 	"errors"
 	"strconv"
 	"time"
@@ -21,6 +23,7 @@ type backend struct {
 	asked    time.Time    // when the last statement began
 	begun    int64        // transactions, of which each has a mark
 	inbox    []*message
+	remote   remote
 
 	wake      chan struct{} // holds a value if the inbox may have changed
 	cancelled chan struct{} // holds a value if the statement must be cancelled
@@ -54,14 +57,19 @@ func (t *transaction) name() string {
 
 // A message is a message of a client.
 type message struct {
-	kind    messageKind
-	query   string
-	args    []any
-	arrives time.Time
-	from    *Process
-	client  *conn          // through a pooler
-	reply   chan answer    // buffered
-	after   func(*backend) // called after the answer; may be nil
+	kind     messageKind
+	ctx      context.Context // has the values of the client's, and does not end
+	query    string
+	args     []any
+	opts     driver.TxOptions // of aBegin
+	own      bool             // the library begins the transaction for itself
+	line     string           // of the tested program, that sent it
+	prepared *prepared
+	arrives  time.Time
+	from     *Process
+	client   *conn          // through a pooler
+	reply    chan answer    // buffered
+	after    func(*backend) // called after the answer; may be nil
 }
 
 func (m *message) then(b *backend) {
@@ -74,6 +82,8 @@ type messageKind int
 
 const (
 	aQuery messageKind = iota
+	anExec
+	aPrepare
 	aBegin
 	aCommit
 	aRollback
@@ -122,6 +132,7 @@ func (b *backend) cancelFor(c *conn) {
 
 // serve answers messages until the backend ends.
 func (b *backend) serve() {
+	defer b.remote.close()
 	for {
 		m := b.next()
 		if m == nil {
@@ -295,16 +306,48 @@ func (b *backend) answer(m *message) (a answer, ended bool) {
 	x := &execution{backend: b, tx: b.tx}
 	switch m.kind {
 	case aBegin:
-		b.begin()
+		a.err = x.beginFor(m)
 	case aCommit:
-		a.err = x.end(true)
+		a.err = x.finish(m, true)
 	case aRollback:
-		a.err = x.end(false)
-	case aQuery:
+		a.err = x.finish(m, false)
+	case aQuery, anExec, aPrepare:
 		b.asked = time.Now()
 		a.Answer, a.err = x.query(m)
 	}
 	return a, b.hasEnded()
+}
+
+// beginFor begins a transaction of the client, and of the database that its statements go to.
+func (x *execution) beginFor(m *message) error {
+	f := x.server.forward
+	if f == nil || m.own {
+		x.begin()
+		return nil
+	}
+	x.server.mu.Unlock()
+	ctx, cancel := x.interruptible(m.ctx)
+	err := f.failed(m, "BEGIN", x.remote.begin(ctx, f, m.opts))
+	cancel(nil)
+	x.server.mu.Lock()
+	if err == nil && !x.hasEnded() {
+		x.begin()
+	}
+	return err
+}
+
+// finish ends the transaction of the client.
+func (x *execution) finish(m *message, commit bool) error {
+	f, forwarded := x.server.forward, x.remote.tx != nil
+	err := x.end(commit)
+	if f != nil && forwarded {
+		what := "ROLLBACK"
+		if commit {
+			what = "COMMIT"
+		}
+		_ = f.failed(m, what, err)
+	}
+	return err
 }
 
 func (b *backend) begin() {
@@ -340,8 +383,9 @@ func (x *execution) query(m *message) (a Answer, err error) {
 	if x.hasEnded() {
 		return a, errGone
 	}
-	x.tx.failed = err != nil
-	if err != nil && len(x.tx.savepoints) == 0 { // an error ends the transaction, and the client is still to say ROLLBACK
+	isForwarded := x.server.forward != nil && name == m.query
+	x.tx.failed = err != nil && !isForwarded      // then db has to say so
+	if x.tx.failed && len(x.tx.savepoints) == 0 { // an error ends the transaction, and the client is still to say ROLLBACK
 		x.server.locks.release(x.backend, byTransaction)
 	}
 	if alone {
@@ -367,13 +411,16 @@ func (x *execution) end(commit bool) (err error) {
 	if commit && tx.failed {
 		commit, err = false, errRolledBack
 	}
-	if commit && (tx.xid != 0 || len(tx.commit) > 0) {
+	if commit && (tx.xid != 0 || len(tx.commit) > 0 || x.remote.tx != nil) {
 		if err := x.writeOut(tx.xid); err != nil {
 			return err
 		}
 		if err := x.awaitStandbys(); err != nil {
 			return err
 		}
+	}
+	if failed := x.remote.end(commit); failed != nil && commit {
+		commit, err = false, failed
 	}
 	if commit {
 		for _, fn := range tx.commit {

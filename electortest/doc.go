@@ -19,7 +19,8 @@
 // promotions and timelines; crashes that lose what was not flushed. The scripts in
 // e2e/conformance/scripts.txt run on it and on a real server, and must get the same answers.
 //
-// A [Handler] answers your program's own statements.
+// Your program's own statements go to another pool, such as one of go-sqlmock ([Server.Forward]), or a
+// [Handler] answers them.
 //
 // # Faults
 //

@@ -3,6 +3,7 @@ package electortest
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ var (
 	_ driver.ConnBeginTx        = (*conn)(nil)
 	_ driver.ConnPrepareContext = (*conn)(nil)
 	_ driver.SessionResetter    = (*conn)(nil)
+	_ driver.NamedValueChecker  = (*conn)(nil)
 	_ driver.Validator          = (*conn)(nil)
 	_ driver.StmtQueryContext   = statementOf{}
 	_ driver.StmtExecContext    = statementOf{}
@@ -86,7 +88,11 @@ func (c *conn) Ping(ctx context.Context) error {
 }
 
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	a, err := c.call(ctx, &message{kind: aQuery, query: query, args: values(args)})
+	return c.query(ctx, query, args, nil)
+}
+
+func (c *conn) query(ctx context.Context, query string, args []driver.NamedValue, of *prepared) (driver.Rows, error) {
+	a, err := c.statement(ctx, aQuery, query, args, of)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +102,7 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	switch query { // transactions by statement
 	case "BEGIN":
-		return driver.RowsAffected(0), c.begin(ctx, context.WithoutCancel(ctx))
+		return driver.RowsAffected(0), c.begin(ctx, context.WithoutCancel(ctx), &message{own: true})
 	case "COMMIT":
 		return driver.RowsAffected(0), c.endTx(ctx, aCommit)
 	case "ROLLBACK":
@@ -104,30 +110,56 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 	case db.Nothing:
 		return driver.RowsAffected(0), c.Ping(ctx)
 	}
-	a, err := c.call(ctx, &message{kind: aQuery, query: query, args: values(args)})
+	return c.exec(ctx, query, args, nil)
+}
+
+func (c *conn) exec(ctx context.Context, query string, args []driver.NamedValue, of *prepared) (driver.Result, error) {
+	a, err := c.statement(ctx, anExec, query, args, of)
 	if err != nil {
 		return nil, err
 	}
-	return driver.RowsAffected(a.Affected), nil
+	return cmp.Or[driver.Result](a.result, driver.RowsAffected(a.Affected)), nil
 }
 
-func values(args []driver.NamedValue) (all []any) {
-	for _, arg := range args {
-		all = append(all, arg.Value)
+// statement sends a statement. A database that it is forwarded to gets the arguments as they are.
+func (c *conn) statement(ctx context.Context, kind messageKind, query string, args []driver.NamedValue, of *prepared) (Answer, error) {
+	m := &message{kind: kind, query: query, prepared: of}
+	forwards := c.p.forwards(query)
+	if forwards {
+		m.line, _ = origin()
 	}
-	return all
+	for i, arg := range args {
+		value, err := any(arg.Value), error(nil)
+		if !forwards {
+			value, err = driver.DefaultParameterConverter.ConvertValue(arg.Value)
+		} else if arg.Name != "" {
+			value = sql.Named(arg.Name, value)
+		}
+		if err != nil {
+			return Answer{}, fmt.Errorf("electortest: argument $%d: %w", i+1, err)
+		}
+		m.args = append(m.args, value)
+	}
+	return c.call(ctx, m)
 }
+
+// CheckNamedValue accepts any argument: statement converts it.
+func (c *conn) CheckNamedValue(*driver.NamedValue) error { return nil }
 
 // BeginTx begins a transaction. It ignores the isolation level.
-func (c *conn) BeginTx(ctx context.Context, _ driver.TxOptions) (driver.Tx, error) {
-	return transactionOf{c}, c.begin(ctx, ctx)
+func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	m := &message{opts: opts}
+	if c.p.forwards("") {
+		m.line, m.own = origin()
+	}
+	return transactionOf{c}, c.begin(ctx, ctx, m)
 }
 
 // begin begins a transaction, whose context is tx.
-func (c *conn) begin(ctx, tx context.Context) error {
+func (c *conn) begin(ctx, tx context.Context, m *message) error {
 	before := c.tx // BEGIN may be sent within a transaction
-	c.tx = tx
-	_, err := c.call(ctx, &message{kind: aBegin})
+	c.tx, m.kind = tx, aBegin
+	_, err := c.call(ctx, m)
 	if err != nil {
 		c.tx = before
 	}
@@ -155,7 +187,11 @@ func (t transactionOf) end(how messageKind) error {
 }
 
 func (c *conn) endTx(ctx context.Context, how messageKind) error {
-	_, err := c.call(ctx, &message{kind: how})
+	m := &message{kind: how}
+	if c.p.forwards("") {
+		m.line, _ = origin()
+	}
+	_, err := c.call(ctx, m)
 	if !errors.Is(err, errNotSent) {
 		c.tx = nil
 	}
@@ -171,9 +207,14 @@ func (c *conn) abort() {
 	c.dead = true
 }
 
-// PrepareContext returns a statement. It sends nothing.
-func (c *conn) PrepareContext(_ context.Context, query string) (driver.Stmt, error) {
-	return statementOf{c, query}, nil
+// PrepareContext returns a statement. Only one that is forwarded is sent.
+func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	if !c.p.forwards(query) {
+		return statementOf{c: c, query: query}, nil
+	}
+	p := &prepared{}
+	_, err := c.statement(ctx, aPrepare, query, nil, p)
+	return statementOf{c, query, p}, err
 }
 
 // Prepare implements driver.Conn.
@@ -183,19 +224,20 @@ func (c *conn) Prepare(query string) (driver.Stmt, error) {
 
 // A statementOf is a prepared statement of a connection.
 type statementOf struct {
-	c     *conn
-	query string
+	c        *conn
+	query    string
+	prepared *prepared // nil unless it is forwarded
 }
 
-func (s statementOf) Close() error  { return nil }
+func (s statementOf) Close() error  { return s.prepared.close() }
 func (s statementOf) NumInput() int { return -1 }
 
 func (s statementOf) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
-	return s.c.QueryContext(ctx, s.query, args)
+	return s.c.query(ctx, s.query, args, s.prepared)
 }
 
 func (s statementOf) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	return s.c.ExecContext(ctx, s.query, args)
+	return s.c.exec(ctx, s.query, args, s.prepared)
 }
 
 // Query and Exec implement driver.Stmt. database/sql does not call them.
@@ -219,7 +261,7 @@ func (r *rows) Columns() []string {
 
 func (r *rows) Next(into []driver.Value) error {
 	if r.next >= len(r.answer.Rows) {
-		return io.EOF
+		return cmp.Or(r.answer.rest, io.EOF)
 	}
 	row := r.answer.Rows[r.next]
 	if len(row) != len(into) {
@@ -381,7 +423,7 @@ func (c *conn) call(ctx context.Context, m *message) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	m.reply = make(chan answer, 1)
+	m.reply, m.ctx = make(chan answer, 1), context.WithoutCancel(ctx)
 	c.send(b, m)
 	a, ok := c.await(ctx, b, m)
 	if !ok {

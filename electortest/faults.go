@@ -210,7 +210,7 @@ func (s *Server) NewStandby(lag int) *Server {
 	standby.lastXID = max(s.durable-int64(lag), 0)
 	standby.durable = standby.lastXID
 	standby.lastPID = s.lastPID + pidsApart
-	standby.handler, standby.trace = s.handler, s.trace
+	standby.handler, standby.forward, standby.trace = s.handler, s.forward, s.trace
 	return standby
 }
 

@@ -3,6 +3,7 @@ package electortest
 import (
 	"cmp"
 	"database/sql"
+	"database/sql/driver"
 	"fmt"
 	"slices"
 	"sync"
@@ -33,6 +34,7 @@ type Server struct {
 	silent       []*backend    // that ended with their host, and whose clients know nothing of it
 	checkpoint   checkpoint    // the last one
 	handler      Handler
+	forward      *forward // nil unless the tested program's statements go to another database
 	replication  replication
 	trace        func(Event)
 }
@@ -80,8 +82,8 @@ func (s *Server) SetTokenEpoch(setting string) {
 	s.epoch = setting
 }
 
-// Handle sets the handler of all statements that are not of this library. Without one such
-// statements fail.
+// Handle sets the handler of all statements that are not of this library. Without one, and without
+// [Server.Forward], such statements fail.
 func (s *Server) Handle(handler Handler) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -244,13 +246,19 @@ type Answer struct {
 	Columns  []string // may be nil: the names are then empty
 	Rows     [][]any  // values that driver.IsValue accepts
 	Affected int64
+
+	result driver.Result // of a forwarded statement; nil otherwise
+	rest   error         // after the last row
 }
 
 // others executes a statement of the tested program.
 func others(x *execution, m *message) (Answer, error) {
+	if x.server.forward != nil {
+		return x.forwarded(m)
+	}
 	handler := x.server.handler
 	if handler == nil {
-		return Answer{}, newError(unsupported, "electortest has no handler for statements other than pgelector's (Server.Handle): %s", m.query)
+		return Answer{}, newError(unsupported, "electortest has no handler for statements other than pgelector's (Server.Handle, Server.Forward): %s", m.query)
 	}
 	x.server.mu.Unlock()
 	defer x.server.mu.Lock()

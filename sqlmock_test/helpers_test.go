@@ -1,8 +1,7 @@
-// Package sqlmock_test plays every fault of a database to the elector, without a
-// database: go-sqlmock answers in its place, and testing/synctest makes time
-// virtual, so that an hour of an election takes a moment and no test hopes.
+// Package sqlmock_test plays to the elector the faults of a driver that only a mock can make:
+// go-sqlmock answers each statement of the library, and testing/synctest makes time virtual.
 //
-// To test your own code in this way, copy this file, and begin with copyme_test.go.
+// To test your own code, copy service_test.go, which needs nothing else of this package.
 package sqlmock_test
 
 import (
