@@ -360,26 +360,35 @@ func TestAFaultRollsTheTransactionOfTheDatabaseBack(t *testing.T) {
 }
 
 func TestAStatementThatHangsEndsWithItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newMocked(t)
-		m.ExpectExec("INSERT").WillDelayFor(time.Hour).WillReturnResult(sqlmock.NewResult(0, 1))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		start := time.Now()
-		if _, err := m.pool.ExecContext(ctx, "INSERT"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Error(err)
-		}
-		m.ExpectBegin().WillDelayFor(time.Hour)
-		if _, err := m.pool.BeginTx(ctx, nil); !errors.Is(err, context.DeadlineExceeded) {
-			t.Error(err)
-		}
-		_ = m.pool.Close()
-		m.Close()
-		synctest.Wait()
-		if took := time.Since(start); took != time.Second {
-			t.Errorf("took %v", took)
-		}
-	})
+	for name, send := range map[string]func(ctx context.Context, m *mocked) error{
+		"EXEC": func(ctx context.Context, m *mocked) error {
+			m.ExpectExec("INSERT").WillDelayFor(time.Hour).WillReturnResult(sqlmock.NewResult(0, 1))
+			_, err := m.pool.ExecContext(ctx, "INSERT")
+			return err
+		},
+		"BEGIN": func(ctx context.Context, m *mocked) error {
+			m.ExpectBegin().WillDelayFor(time.Hour)
+			_, err := m.pool.BeginTx(ctx, nil)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMocked(t)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				start := time.Now()
+				if err := send(ctx, m); !errors.Is(err, context.DeadlineExceeded) {
+					t.Error(err)
+				}
+				m.Close()
+				synctest.Wait()
+				if took := time.Since(start); took != time.Second {
+					t.Errorf("took %v", took)
+				}
+			})
+		})
+	}
 }
 
 func TestForwardingWorksThroughAPooler(t *testing.T) {

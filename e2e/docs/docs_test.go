@@ -4,6 +4,7 @@ package docs
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -182,6 +183,68 @@ func TestThePageOfFeaturesNamesWhatExists(t *testing.T) {
 	}
 }
 
+// A line of the page names the tests that assert it. They run on a real server, or in memory if the line says so.
+func TestEachFeatureNamesATestOfTheKindThatItSays(t *testing.T) {
+	there := testFiles(t)
+	list, _, _ := strings.Cut(read(t, "features.md"), "\n## The tests behind")
+	lines := strings.Split(list, "\n- ")[1:]
+	if len(lines) < 40 {
+		t.Errorf("the page has only %d lines", len(lines))
+	}
+	test := regexp.MustCompile("`(Test[A-Z]\\w*)`")
+	for _, line := range lines {
+		line, _, _ = strings.Cut(line, "\n\n")
+		names := test.FindAllStringSubmatch(line, -1)
+		if len(names) == 0 {
+			t.Errorf("no test asserts %q", line)
+		}
+		for _, name := range names {
+			file := there[name[1]]
+			real := strings.HasPrefix(file, "../e2e/") || strings.HasPrefix(file, "../examples/")
+			if inMemory := strings.Contains(line, "in memory: `"); file == "" || real == inMemory {
+				t.Errorf("%s is in %q, and the line says in memory: %v", name[1], file, inMemory)
+			}
+		}
+	}
+}
+
+// The pattern of a command in a document matches a test.
+func TestEveryPatternOfTheDocsMatchesATest(t *testing.T) {
+	there := testFiles(t)
+	patterns := 0
+	for _, page := range pages(t) {
+		for _, match := range regexp.MustCompile(`\bRUN='?([\w|\\]+)`).FindAllStringSubmatch(read(t, page), -1) {
+			for part := range strings.SplitSeq(strings.ReplaceAll(match[1], "\\", ""), "|") {
+				patterns++
+				if !slices.ContainsFunc(slices.Collect(maps.Keys(there)), func(name string) bool { return strings.Contains(name, part) }) {
+					t.Errorf("%s: RUN=%s: no test has %q in its name", page, match[1], part)
+				}
+			}
+		}
+	}
+	if patterns < 8 {
+		t.Errorf("the documents have only %d patterns", patterns)
+	}
+}
+
+// testFiles returns the file of each test.
+func testFiles(t *testing.T) map[string]string {
+	t.Helper()
+	there := map[string]string{}
+	for _, pattern := range []string{"../*/*_test.go", "../*/*/*_test.go", "../*/*/*/*_test.go", "../*/*/*/*/*_test.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			for _, name := range found(t, file, `(?m)^func ((?:Test|Fuzz)\w+)`) {
+				there[name] = file
+			}
+		}
+	}
+	return there
+}
+
 // The badges are texts: no service computes them.
 func TestTheBadgesSayWhatIsTested(t *testing.T) {
 	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "../go.mod"))
@@ -228,7 +291,7 @@ func TestTheFirstProgramIsShort(t *testing.T) {
 // A newcomer reads the whole README, and one page for a question.
 func TestTheReadmeAndThePagesAreShort(t *testing.T) {
 	for page, limit := range map[string]int{"../README.md": 1500, "../CONTRIBUTING.md": 2270, "get-started.md": 810, "modes.md": 1180, "testing.md": 600,
-		"fencing.md": 1200, "servers.md": 1960, "command.md": 1300, "how-it-works.md": 1540, "evidence.md": 550, "operating.md": 1700, "features.md": 640, "threats.md": 800,
+		"fencing.md": 1200, "servers.md": 1960, "command.md": 1300, "how-it-works.md": 1540, "evidence.md": 550, "operating.md": 1700, "features.md": 720, "threats.md": 800,
 		"observing.md": 2030, "migrating.md": 2000, "shards.md": 555, "recipes.md": 400, "migrations.md": 570, "protocol.md": 900} {
 		if n := len(strings.Fields(read(t, page))); n > limit {
 			t.Errorf("%s has %d words, want at most %d", page, n, limit)
@@ -363,22 +426,11 @@ func TestTheTableOfAlertsMatchesTheRules(t *testing.T) {
 
 // A document that names a test must name an existing one, and each bug has a test.
 func TestEveryTestThatADocumentNamesExists(t *testing.T) {
-	there := map[string]bool{}
-	for _, pattern := range []string{"../*/*_test.go", "../*/*/*_test.go", "../*/*/*/*_test.go", "../*/*/*/*/*_test.go"} {
-		files, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, file := range files {
-			for _, name := range found(t, file, `(?m)^func (Test\w+)`) {
-				there[name] = true
-			}
-		}
-	}
+	there := testFiles(t)
 	test := regexp.MustCompile("`(Test[A-Z]\\w*)`")
 	for _, page := range pages(t) {
 		for _, match := range test.FindAllStringSubmatch(read(t, page), -1) {
-			if !there[match[1]] {
+			if there[match[1]] == "" {
 				t.Errorf("%s names %s, which does not exist", page, match[1])
 			}
 		}
