@@ -268,18 +268,18 @@ func (e *entry) hook() hooks.Funcs {
 	}
 }
 
-// lead is the leader's work: small steps, each in a valid term. In the first election a leader
-// that is not idle also writes to the register, and remembers the value that it wrote.
+// lead is the leader's work: small steps, each in a valid term. In the first election it
+// also writes to the register, an idle leader once, and remembers the value that it wrote.
 func (e *entry) lead(ctx context.Context, term *elector.Term) error {
 	if at := history.Now(); term.Valid() {
 		e.record(history.Event{Kind: history.Began, At: at, Token: term.Token()})
 	}
-	register := memory{}
+	register, before := memory{}, e.writes
 	for ctx.Err() == nil {
 		if at := history.Now(); term.Valid() {
 			e.record(history.Event{Kind: history.Worked, At: at, Token: term.Token()})
 		}
-		if e.election == "" && !e.Idle {
+		if e.election == "" && (!e.Idle || e.writes == before) {
 			register = e.use(ctx, term, register)
 		}
 		select {

@@ -22,7 +22,7 @@ import (
 type kind struct {
 	driver string // as documents call it
 	lease  time.Duration
-	idle   bool // the leader does no work, so only the end of its session's connection tells it of a loss
+	idle   bool // the leader writes once, so only the end of its session's connection tells it of a loss
 }
 
 // kinds returns every kind. A short run reaches the first: leaders whose next heartbeat is far away.
@@ -39,7 +39,7 @@ func kinds() (all []kind) {
 
 func (k kind) work() string {
 	if k.idle {
-		return "nothing"
+		return "one `InTx`"
 	}
 	return "`InTx`"
 }
@@ -177,8 +177,8 @@ func (r report) writeBeliefs(b *strings.Builder) {
 ## How long two believe
 
 In the mode leases the faults are %s. Before each, all candidates are replaced: by five of one driver and
-one lease, one on each route, with the default heartbeat interval. Their leaders use `+"`Term.InTx`"+` all the time, or do
-nothing, and then do not validate their locks either. A candidate *believes* from the first time that its `+"`IsLeader`"+` returns
+one lease, one on each route, with the default heartbeat interval. Their leaders use `+"`Term.InTx`"+` all the time, or
+once, and then do not validate their locks either. A candidate *believes* from the first time that its `+"`IsLeader`"+` returns
 true until the last; it is asked each %v. The time in which its process did not run does not count. The primary is asked each %v; it
 does not end all its sessions at the same moment.
 

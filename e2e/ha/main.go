@@ -9,7 +9,7 @@
 // HAProxy, and by PgBouncer on either side of HAProxy. The program injects each fault in
 // random order, with asynchronous replication, with synchronous replication, and with
 // WithSynchronousStandby. In a last mode the candidates have leases of up to a minute, and
-// some leaders do nothing. Leaders write in fenced transactions, and probes write to each
+// some leaders write only once. Leaders write in fenced transactions, and probes write to each
 // member directly.
 //
 // Each process records what it did and believed (package history). At the end the

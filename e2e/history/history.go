@@ -284,7 +284,7 @@ type Event struct {
 	PID      int           `json:"pid,omitempty"`
 	Driver   string        `json:"driver,omitempty"` // Hello: of the process, as documents call it
 	Lease    time.Duration `json:"lease,omitempty"`  // Hello: of the process
-	Idle     bool          `json:"idle,omitempty"`   // Hello: as the leader it asks the database nothing
+	Idle     bool          `json:"idle,omitempty"`   // Hello: as the leader it does nothing after its first write
 	Took     time.Duration `json:"took,omitempty"`   // Sample, Attempt, Read, Wrote, Refused, Unsure: from just before the call (At) to just after its return
 	Leading  bool          `json:"leading,omitempty"`
 	Token    int64         `json:"token,omitempty"`    // of the term it is about
