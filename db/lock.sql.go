@@ -492,19 +492,6 @@ func (q *Queries) TryTransactionLock(ctx context.Context, arg TryTransactionLock
 	return i, err
 }
 
-const Unlock = `-- name: Unlock :one
-SELECT pg_catalog.pg_advisory_unlock($1::bigint)::boolean AS released
-`
-
-// Unlock releases the session-level advisory lock. It is true only if this session held the
-// lock (PostgreSQL manual, 9.27.10).
-func (q *Queries) Unlock(ctx context.Context, key int64) (bool, error) {
-	row := q.db.QueryRowContext(ctx, Unlock, key)
-	var released bool
-	err := row.Scan(&released)
-	return released, err
-}
-
 const UnlockMany = `-- name: UnlockMany :many
 SELECT k.key::bigint AS key, pg_catalog.pg_advisory_unlock(k.key::bigint)::boolean AS released
 FROM pg_catalog.json_array_elements_text($1::pg_catalog.text::pg_catalog.json) AS k(key)

@@ -198,29 +198,6 @@ func (q *Queries) PairIsFree(ctx context.Context, arg PairIsFreeParams) (PairIsF
 	return i, err
 }
 
-const Ping = `-- name: Ping :one
-SELECT pg_catalog.pg_backend_pid()::integer AS pid, pg_catalog.pg_is_in_recovery()::boolean AS in_recovery,
-    CASE WHEN pg_catalog.pg_try_advisory_lock(983268819, pg_catalog.pg_backend_pid())
-        THEN NOT pg_catalog.pg_advisory_unlock(983268819, pg_catalog.pg_backend_pid()) ELSE true END::boolean AS rung
-`
-
-type PingRow struct {
-	Pid        int32
-	InRecovery bool
-	Rung       bool
-}
-
-// Ping proves that the session lives, and restarts the server's idle timer. Another pid than
-// before means that a pooler moved the session to another backend. in_recovery means that the
-// server was demoted. rung means that somebody has a request (Ring): Ping tries the bell of
-// the session, and releases it.
-func (q *Queries) Ping(ctx context.Context) (PingRow, error) {
-	row := q.db.QueryRowContext(ctx, Ping)
-	var i PingRow
-	err := row.Scan(&i.Pid, &i.InRecovery, &i.Rung)
-	return i, err
-}
-
 const ServerStart = `-- name: ServerStart :one
 SELECT extract(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.text AS started
 `
@@ -269,45 +246,6 @@ func (q *Queries) ShowsSnapshot(ctx context.Context, pid int32) (ShowsSnapshotRo
 		&i.Seen,
 	)
 	return i, err
-}
-
-const TrialLock = `-- name: TrialLock :one
-SELECT CASE WHEN $1::boolean THEN t.shown
-    WHEN pg_catalog.pg_advisory_unlock($2::integer, $3::integer) THEN t.shown
-    ELSE false END::boolean AS shown
-FROM (SELECT CASE WHEN taken.granted THEN EXISTS (
-        SELECT FROM pg_catalog.pg_locks AS l
-        WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
-            AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 2
-            AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $4::bigint
-    ) ELSE false END AS shown
-    FROM (SELECT CASE WHEN $1::boolean THEN pg_catalog.pg_try_advisory_xact_lock($2::integer, $3::integer)
-        ELSE pg_catalog.pg_try_advisory_lock($2::integer, $3::integer) END AS granted OFFSET 0) AS taken
-    OFFSET 0) AS t
-`
-
-type TrialLockParams struct {
-	Inside bool
-	High   int32
-	Low    int32
-	Key    int64
-}
-
-// TrialLock takes a lock that nobody else knows, lets it go, and reports whether pg_locks showed
-// it: false means that the server's advisory locks are stubs. On some servers only those of
-// sessions are. With inside it takes a lock of the transaction, which lasts until that ends. The
-// two integers are the halves of key. CASE evaluates the subplan that reads pg_locks after the
-// lock was granted, and OFFSET 0 has each step made before the next.
-func (q *Queries) TrialLock(ctx context.Context, arg TrialLockParams) (bool, error) {
-	row := q.db.QueryRowContext(ctx, TrialLock,
-		arg.Inside,
-		arg.High,
-		arg.Low,
-		arg.Key,
-	)
-	var shown bool
-	err := row.Scan(&shown)
-	return shown, err
 }
 
 const TryPair = `-- name: TryPair :one

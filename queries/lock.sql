@@ -120,11 +120,6 @@ SELECT 1 FROM pg_catalog.generate_series(1, CASE
     ELSE 2
 END);
 
--- name: Unlock :one
--- Unlock releases the session-level advisory lock. It is true only if this session held the
--- lock (PostgreSQL manual, 9.27.10).
-SELECT pg_catalog.pg_advisory_unlock(sqlc.arg(key)::bigint)::boolean AS released;
-
 -- name: HoldsLock :one
 -- HoldsLock checks in pg_locks that this backend, of that pid, holds the lock: Confirm without
 -- the barrier and the token, for a current term. A transaction proves that by going on. (A

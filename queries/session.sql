@@ -1,12 +1,3 @@
--- name: Ping :one
--- Ping proves that the session lives, and restarts the server's idle timer. Another pid than
--- before means that a pooler moved the session to another backend. in_recovery means that the
--- server was demoted. rung means that somebody has a request (Ring): Ping tries the bell of
--- the session, and releases it.
-SELECT pg_catalog.pg_backend_pid()::integer AS pid, pg_catalog.pg_is_in_recovery()::boolean AS in_recovery,
-    CASE WHEN pg_catalog.pg_try_advisory_lock(983268819, pg_catalog.pg_backend_pid())
-        THEN NOT pg_catalog.pg_advisory_unlock(983268819, pg_catalog.pg_backend_pid()) ELSE true END::boolean AS rung;
-
 -- name: ServerStart :one
 -- ServerStart tells this server from one that another connection has reached, as
 -- TryTransactionLock does.
@@ -99,22 +90,3 @@ SELECT CASE WHEN sqlc.arg(inside)::boolean THEN pg_catalog.pg_try_advisory_xact_
 -- in share mode for the statement, so that those who check do not disturb each other.
 SELECT pg_catalog.pg_try_advisory_xact_lock_shared(sqlc.arg(high)::integer, sqlc.arg(low)::integer)::boolean AS free,
     pg_catalog.pg_backend_pid()::integer AS pid;
-
--- name: TrialLock :one
--- TrialLock takes a lock that nobody else knows, lets it go, and reports whether pg_locks showed
--- it: false means that the server's advisory locks are stubs. On some servers only those of
--- sessions are. With inside it takes a lock of the transaction, which lasts until that ends. The
--- two integers are the halves of key. CASE evaluates the subplan that reads pg_locks after the
--- lock was granted, and OFFSET 0 has each step made before the next.
-SELECT CASE WHEN sqlc.arg(inside)::boolean THEN t.shown
-    WHEN pg_catalog.pg_advisory_unlock(sqlc.arg(high)::integer, sqlc.arg(low)::integer) THEN t.shown
-    ELSE false END::boolean AS shown
-FROM (SELECT CASE WHEN taken.granted THEN EXISTS (
-        SELECT FROM pg_catalog.pg_locks AS l
-        WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
-            AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 2
-            AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint
-    ) ELSE false END AS shown
-    FROM (SELECT CASE WHEN sqlc.arg(inside)::boolean THEN pg_catalog.pg_try_advisory_xact_lock(sqlc.arg(high)::integer, sqlc.arg(low)::integer)
-        ELSE pg_catalog.pg_try_advisory_lock(sqlc.arg(high)::integer, sqlc.arg(low)::integer) END AS granted OFFSET 0) AS taken
-    OFFSET 0) AS t;

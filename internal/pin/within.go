@@ -10,6 +10,9 @@ import (
 // What parts do on a connection, within a call or as its only user: transactions, and statements that are
 // prepared ahead.
 
+// Queries are the statements, on the connection or in its transaction.
+func (c *Conn) Queries() *db.Queries { return c.q }
+
 // InTx reports whether calls are made within a transaction.
 func (c *Conn) InTx() bool { return c.tx != nil }
 

@@ -1,0 +1,139 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/pin"
+)
+
+// Ask is for parts. It asks the server on the session, and waits for the answer until ctx ends, the session does, or its
+// validity runs out. Then the question goes on: cancelling the question would cost the session, because drivers close a
+// connection whose context ends. The question carries the values of ctx. Its answer renews nothing, because nobody judges it.
+// A question that fails is followed by a heartbeat within the same call: inside a transaction an error frees the locks.
+func Ask[A, T any](ctx context.Context, s *Session, statement func(*db.Queries, context.Context, A) (T, error), argument A) (T, error) {
+	var value, none T
+	answered, err := s.call(ctx, func(ctx context.Context, c *pin.Conn) (err error) {
+		if value, err = statement(c.Queries(), ctx, argument); err != nil && s.started.Load() {
+			_, _ = put(ctx, s, c, s.beat)
+		}
+		return err
+	})
+	if !answered { // the call may go on, and write the value
+		return none, err
+	}
+	return value, err
+}
+
+// Prepare is for parts, too. It prepares statements of one row each, which then cost one round trip with any driver.
+func (s *Session) Prepare(ctx context.Context, statements ...string) error {
+	_, err := s.call(ctx, func(ctx context.Context, c *pin.Conn) error { return c.Prepare(ctx, statements...) })
+	return err
+}
+
+// A question is what the kernel asks within one call.
+type question[T any] = func(ctx context.Context, c *pin.Conn) (T, Answer, error)
+
+// ask makes a call for a question of the kernel. The answer is judged within the call, whoever still waits for the answer: one
+// that comes too late for the caller may still end the session.
+func ask[T any](ctx context.Context, s *Session, q question[T]) (T, error) {
+	var value, none T
+	answered, err := s.call(ctx, func(ctx context.Context, c *pin.Conn) (err error) {
+		value, err = put(ctx, s, c, q)
+		return err
+	})
+	if !answered { // the call may go on, and write the value
+		return none, err
+	}
+	return value, err
+}
+
+// put puts a question, judges the answer, and renews the proof from before the question was sent.
+func put[T any](ctx context.Context, s *Session, c *pin.Conn, q question[T]) (value T, err error) {
+	sent := s.proof.Now()
+	value, from, err := q(ctx, c)
+	if err == nil {
+		err = s.judge(from)
+	}
+	switch {
+	case err != nil && s.started.Load() && !tellsNothing(err):
+		err = s.causeOf(err)
+		s.cancel(err)
+	case err == nil && from != Answer{}:
+		s.backend.CompareAndSwap(nil, &from)
+		s.proof.Renew(sent) // the only place
+	}
+	return value, err
+}
+
+// judge returns what is wrong with an answer. The first answer that names a backend is the session's own.
+func (s *Session) judge(a Answer) error {
+	own := s.answered()
+	switch {
+	case a.InRecovery:
+		return fmt.Errorf("the server was demoted: %w", pgerr.ErrServerReadOnly)
+	case a == Answer{} || own == Answer{}:
+		return nil
+	case own.Mark != "" && a.Mark != own.Mark:
+		return fmt.Errorf("%w: another transaction has answered", pgerr.ErrSessionLost)
+	case own.Mark == "" && a.PID != own.PID:
+		return fmt.Errorf("%w: another backend answers (%d, not %d)", pgerr.ErrSessionPooled, a.PID, own.PID)
+	}
+	return nil
+}
+
+// tellsNothing reports whether an error is one of a statement, on a session that goes on.
+func tellsNothing(err error) bool {
+	return pgerr.OfStatement(err) && !errors.Is(err, pgerr.ErrSessionLost)
+}
+
+// call makes one call. It waits for the answer until ctx ends, the session does, or its validity runs out.
+func (s *Session) call(ctx context.Context, call func(ctx context.Context, c *pin.Conn) error) (answered bool, err error) {
+	either, stop := backoff.Either(ctx, s.ctx)
+	defer stop()
+	valid, cancel := s.whileValid(either)
+	defer cancel()
+	if s.ctx.Err() != nil { // which either may not know yet
+		return false, context.Cause(s.ctx)
+	}
+	return s.conn.Call(valid, func(conn context.Context, _ *db.Queries) error {
+		return call(with{conn, ctx}, s.conn)
+	}, func(err error) error {
+		if s.conn.IsInLeftTx(err) {
+			err = pgerr.Wrap(pgerr.ErrOpenTransaction, err)
+		}
+		return pgerr.CauseOr(valid, err)
+	}, nil)
+}
+
+// whileValid bounds a call. A session that was not started holds nothing, so each call on it gets the whole validity.
+func (s *Session) whileValid(ctx context.Context) (valid context.Context, stop func()) {
+	if s.started.Load() {
+		return s.proof.While(ctx, pgerr.ErrLeaseExpired)
+	}
+	validity := s.proof.Lease.Validity()
+	valid, cancel := context.WithTimeoutCause(ctx, validity, fmt.Errorf("%w within %v", pgerr.ErrNoAnswer, validity))
+	return valid, cancel
+}
+
+// with is a context with the values of another.
+type with struct {
+	context.Context
+	values context.Context
+}
+
+func (w with) Value(key any) any {
+	if v := w.Context.Value(key); v != nil { // package context keeps its own there
+		return v
+	}
+	return w.values.Value(key)
+}
+
+// bare is a context that ends with ctx, and has none of its values.
+func bare(ctx context.Context) (b context.Context, stop func()) {
+	return backoff.Either(context.Background(), ctx)
+}

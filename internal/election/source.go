@@ -1,0 +1,189 @@
+package election
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/pgelector/pgelector/internal/lease"
+	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/pin"
+)
+
+// A SessionConfig is what the sessions of a Source are like. Only Lease must be set.
+type SessionConfig struct {
+	CandidateID string
+	Lease       lease.Lease
+	TokenEpoch  int64 // the least number that is added to the timeline of a token
+	Parts       []Part
+	Statements  func(from *Source) Statements // of a session; Direct, if nil
+	Linger      time.Duration                 // between the release of a session's one lock and the end of the session
+	Report      func(doing string, err error) // receives failures that end no session, and returns at once
+}
+
+// A Source lends sessions of a pool, and is what was learned of the server behind the pool. One goroutine at a time uses it.
+type Source struct {
+	SessionConfig
+	pool     *sql.DB
+	settings []Setting   // of each session, but for those that were left out
+	checked  bool        // the server was checked since the last failure
+	passed   atomic.Bool // a check has passed at any time
+	primary  atomic.Bool // a primary has answered at any time, so a server in recovery is being replaced
+}
+
+// NewSource neither connects nor starts anything.
+func NewSource(pool *sql.DB, c SessionConfig) *Source {
+	if c.Statements == nil {
+		c.Statements = func(*Source) Statements { return Direct{} }
+	}
+	if c.Report == nil {
+		c.Report = func(string, error) {}
+	}
+	return &Source{SessionConfig: c, pool: pool, settings: settingsOf(c.CandidateID, c.Lease)}
+}
+
+// Pool is where the connections come from.
+func (from *Source) Pool() *sql.DB { return from.pool }
+
+// LeaveOut has sessions do without these settings, and with all others, from now on. It is for a part that checks which
+// settings the server refuses. (Without the lease a server may keep the lock of a dead leader for longer, and never for less
+// time.)
+func (from *Source) LeaveOut(names ...string) {
+	from.settings = slices.DeleteFunc(settingsOf(from.CandidateID, from.Lease), func(s Setting) bool { return slices.Contains(names, s.Name) })
+}
+
+// Retry checks the server if a check is due, and calls try. It calls try again at once if the pool may have a connection that
+// is better: one was dead, was left inside a transaction by other code, or led to an old primary. After an error the server
+// is checked again, because it may be another one by then.
+func (from *Source) Retry(ctx context.Context, try func() error) error {
+	for idle := from.pool.Stats().Idle; ; idle-- {
+		err := from.check(ctx)
+		if err == nil {
+			err = try()
+		}
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil {
+			from.checked = from.checked && errors.Is(err, pgerr.ErrOpenTransaction)
+			from.Report("try", err)
+		}
+		dead := pgerr.MaybeBroken(err) && !errors.Is(err, pgerr.ErrSessionPooled)
+		if again := dead || errors.Is(err, pgerr.ErrOpenTransaction) || errors.Is(err, pgerr.ErrOldPrimary); !again || idle <= 0 {
+			return err
+		}
+	}
+}
+
+// check has the parts check the server, if that is due.
+func (from *Source) check(ctx context.Context) error {
+	if from.checked {
+		return nil
+	}
+	err := each(from.Parts, func(p Part) error { return p.Check(ctx, from) })
+	if from.checked = err == nil; from.checked {
+		from.passed.Store(true)
+	}
+	return err
+}
+
+// Fail is the attempt that ended with err.
+func (from *Source) Fail(err error) Attempt {
+	if from.refuses(err) {
+		return Attempt{Outcome: Refused, Err: err}
+	}
+	return Attempt{Outcome: Failed, Err: err}
+}
+
+// refuses reports whether no retry will make the server able to keep the promise. A refusal must be certain: a server in
+// recovery is being replaced if it was a primary before, and a server that has passed a check shares no backends.
+func (from *Source) refuses(err error) bool {
+	switch {
+	case errors.Is(err, pgerr.ErrServerReadOnly):
+		return !from.primary.Load()
+	case errors.Is(err, pgerr.ErrSessionPooled):
+		return !from.passed.Load()
+	}
+	return errors.Is(err, pgerr.ErrUnsupportedServer) || errors.Is(err, pgerr.ErrConfig)
+}
+
+// Take takes a connection from the pool, as it is. Its calls carry no values of ctx.
+func (from *Source) Take(ctx context.Context) (*pin.Conn, error) {
+	bound, stats := from.Lease.Validity(), from.pool.Stats()
+	full := stats.MaxOpenConnections > 0 && stats.InUse >= stats.MaxOpenConnections
+	if stats.Idle == 0 && !full {
+		bound = max(bound, connectTimeout) // the pool opens a connection
+	}
+	own, stop := bare(ctx)
+	defer stop()
+	conn, late, err := pin.Take(own, from.pool, bound)
+	if err != nil {
+		return nil, noConnection(ctx, late, from.pool, full, bound, err)
+	}
+	return conn, nil
+}
+
+// connectTimeout is the least time that opening a connection gets. Nothing is held meanwhile, and a driver that tries several
+// hosts in turn needs time for each: a frozen host takes all of its connect_timeout.
+const connectTimeout = 30 * time.Second
+
+// noConnection says why the pool gave no connection, and what to do about it. full is whether others used all connections
+// that the pool may open.
+func noConnection(ctx context.Context, late bool, pool *sql.DB, full bool, bound time.Duration, err error) error {
+	if closed := pin.CheckOpen(pool); closed != nil {
+		return pgerr.Wrap(pgerr.ErrPoolClosed, closed)
+	}
+	if !late {
+		return fmt.Errorf("elector: take a connection from the pool: %w", pgerr.Explain(pgerr.CauseOr(ctx, err)))
+	}
+	why := fmt.Sprintf("is the server reachable? Is connect_timeout set, and at most %v divided by the number of hosts? "+
+		"If the driver has a pool of its own below this one (a pgxpool), is its MaxConns large enough?", max(bound, connectTimeout))
+	if full {
+		why = "all were in use, or did not connect: is MaxOpenConns large enough?"
+	}
+	stats := pool.Stats()
+	return fmt.Errorf("elector: no connection from the pool within %v (%d open, %d in use, at most %d; 0 is no limit): %s %w",
+		bound, stats.OpenConnections, stats.InUse, stats.MaxOpenConnections, why, err)
+}
+
+// Lend lends a session, which holds nothing.
+func (from *Source) Lend(ctx context.Context) (*Session, error) {
+	conn, err := from.Take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := newSession(from, conn)
+	err = each(from.Parts, func(p Part) error { return p.Lent(ctx, s) })
+	if err == nil {
+		_, err = ask(ctx, s, func(ctx context.Context, c *pin.Conn) (none struct{}, a Answer, err error) {
+			a, err = s.statements.Open(ctx, c, from.settings)
+			return none, a, err
+		})
+	}
+	if err != nil {
+		s.Fail(err)
+		return nil, err
+	}
+	return s, nil
+}
+
+// Open lends a session and keeps it alive, for many locks. Its Statements must apply the settings in Open.
+func (from *Source) Open(ctx context.Context) (*Session, error) {
+	s, err := from.Lend(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err = s.proof.CheckInTime(); err == nil && s.PID() == 0 {
+		err = errors.New("elector: nobody has asked the server who it is") // a fault of the answerer
+	}
+	if err != nil {
+		s.Fail(err)
+		return nil, err
+	}
+	s.start()
+	return s, nil
+}

@@ -1,0 +1,94 @@
+package election
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+// Terms is the room of terms: of one election, or of several that end together. A reason that ends all terms in the room, such
+// as a shutdown or a failed health check, is one call. The zero Terms is ready. Any goroutine may call the methods.
+type Terms struct {
+	mu       sync.Mutex
+	all      map[*Term]struct{} // that go on
+	refusals []*ending          // while there is one, no term may begin
+	allowed  chan struct{}      // closed when there is none any more; nil if there is none
+}
+
+// End ends all terms. When it returns they have ended.
+func (r *Terms) End(reason Reason, cause error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.end(reason, cause)
+}
+
+func (r *Terms) end(reason Reason, cause error) {
+	for t := range r.all {
+		t.end(reason, cause)
+	}
+}
+
+// Refuse is End, and from now on every term ends as it begins, and no campaign makes an attempt, until Allow is called with
+// the same reason.
+func (r *Terms) Refuse(reason Reason, cause error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refusals = append(r.refusals, &ending{reason, cause})
+	if r.allowed == nil {
+		r.allowed = make(chan struct{})
+	}
+	r.end(reason, cause)
+}
+
+// Allow takes back what Refuse has refused for that reason.
+func (r *Terms) Allow(reason Reason) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refusals = slices.DeleteFunc(r.refusals, func(e *ending) bool { return e.Reason == reason })
+	if len(r.refusals) == 0 && r.allowed != nil {
+		close(r.allowed)
+		r.allowed = nil
+	}
+}
+
+// enter lets a term into the room until leave is called. If terms are refused, the term ends at once.
+func (r *Terms) enter(t *Term) (leave func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.all == nil {
+		r.all = map[*Term]struct{}{}
+	}
+	r.all[t] = struct{}{}
+	if len(r.refusals) > 0 {
+		t.end(r.refusals[0].Reason, r.refusals[0].err)
+	}
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.all, t)
+	}
+}
+
+// refusal is why no term may begin; nil if terms may.
+func (r *Terms) refusal() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.refusals) > 0 {
+		return r.refusals[0]
+	}
+	return nil
+}
+
+// await waits until terms may begin, or ctx ends.
+func (r *Terms) await(ctx context.Context) {
+	r.mu.Lock()
+	allowed := r.allowed
+	r.mu.Unlock()
+	if allowed == nil {
+		return
+	}
+	select {
+	case <-allowed:
+	case <-ctx.Done():
+	}
+}
