@@ -185,34 +185,39 @@ func (q *Queries) EndOverdue(ctx context.Context, arg EndOverdueParams) ([]EndOv
 }
 
 const EnterTerm = `-- name: EnterTerm :one
-SELECT CASE
-    WHEN pg_catalog.pg_current_xact_id_if_assigned() IS NOT NULL THEN 'open'
-    WHEN (
-        SELECT pg_catalog.count(pg_catalog.set_config(s.name,
-            CASE WHEN pg_catalog.set_config(s.name, '0', true) IS NOT NULL THEN s.value END, true))
-        FROM pg_catalog.json_to_recordset($1::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
-        WHERE pg_catalog.current_setting(s.name, true)::interval OPERATOR(pg_catalog.<) '1 microsecond'::interval
-            OR pg_catalog.current_setting(s.name, true)::interval OPERATOR(pg_catalog.>) s.value::interval
-    ) IS NULL THEN 'never'
-    WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared($2::integer, $3::integer) THEN 'superseded'
-    WHEN (
-        SELECT pg_catalog.count(*)
-        FROM pg_catalog.pg_locks AS l
-        WHERE l.pid OPERATOR(pg_catalog.=) $4::integer AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
-            AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock'
-            AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
-            AND CASE WHEN l.objsubid OPERATOR(pg_catalog.=) 1
-                THEN ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $5::bigint
-                    AND ($6::pg_catalog.text OPERATOR(pg_catalog.=) ''
-                        OR $6::pg_catalog.text OPERATOR(pg_catalog.=)
-                            pg_catalog.concat(l.virtualtransaction, ' ', extract(epoch FROM pg_catalog.pg_postmaster_start_time())))
-                ELSE $6::pg_catalog.text OPERATOR(pg_catalog.=) ''
-                    AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $7::bigint
-            END
-    ) OPERATOR(pg_catalog.=) CASE WHEN $6::pg_catalog.text OPERATOR(pg_catalog.=) '' THEN 2 ELSE 1 END THEN 'entered'
-    ELSE 'ended'
-END::pg_catalog.text AS outcome,
-(extract(epoch FROM pg_catalog.transaction_timestamp()) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS began
+SELECT t.outcome, CASE WHEN t.outcome OPERATOR(pg_catalog.=) 'entered'
+    THEN pg_catalog.concat(pg_catalog.pg_current_xact_id(), ' ', extract(epoch FROM pg_catalog.pg_postmaster_start_time())) ELSE ''
+END::pg_catalog.text AS fenced
+FROM (
+    SELECT CASE
+        WHEN pg_catalog.pg_current_xact_id_if_assigned() IS NOT NULL THEN 'open'
+        WHEN (
+            SELECT pg_catalog.count(pg_catalog.set_config(s.name,
+                CASE WHEN pg_catalog.set_config(s.name, '0', true) IS NOT NULL THEN s.value END, true))
+            FROM pg_catalog.json_to_recordset($1::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
+            WHERE pg_catalog.current_setting(s.name, true)::interval OPERATOR(pg_catalog.<) '1 microsecond'::interval
+                OR pg_catalog.current_setting(s.name, true)::interval OPERATOR(pg_catalog.>) s.value::interval
+        ) IS NULL THEN 'never'
+        WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared($2::integer, $3::integer) THEN 'superseded'
+        WHEN (
+            SELECT pg_catalog.count(*)
+            FROM pg_catalog.pg_locks AS l
+            WHERE l.pid OPERATOR(pg_catalog.=) $4::integer AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
+                AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock'
+                AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+                AND CASE WHEN l.objsubid OPERATOR(pg_catalog.=) 1
+                    THEN ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $5::bigint
+                        AND ($6::pg_catalog.text OPERATOR(pg_catalog.=) ''
+                            OR $6::pg_catalog.text OPERATOR(pg_catalog.=)
+                                pg_catalog.concat(l.virtualtransaction, ' ', extract(epoch FROM pg_catalog.pg_postmaster_start_time())))
+                    ELSE $6::pg_catalog.text OPERATOR(pg_catalog.=) ''
+                        AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $7::bigint
+                END
+        ) OPERATOR(pg_catalog.=) CASE WHEN $6::pg_catalog.text OPERATOR(pg_catalog.=) '' THEN 2 ELSE 1 END THEN 'entered'
+        ELSE 'ended'
+    END::pg_catalog.text AS outcome
+    OFFSET 0
+) AS t
 `
 
 type EnterTermParams struct {
@@ -227,7 +232,7 @@ type EnterTermParams struct {
 
 type EnterTermRow struct {
 	Outcome string
-	Began   int64
+	Fenced  string
 }
 
 // EnterTerm fences the current transaction: it shares the guard lock until the transaction
@@ -238,10 +243,10 @@ type EnterTermRow struct {
 // lock. Process ids are reused. So the session must also hold its name, a lock of two integers that no other
 // has had: each role sees that, but not when a backend of another role began. One scan of pg_locks sees
 // both at one time. transaction is that of
-// Confirm if the session holds its lock inside one, otherwise it is empty. began is the start of the
-// transaction (TransactionStart). First it sets the given
-// timeouts for the rest of the transaction, unless shorter ones are set, so that a frozen
-// client cannot block the barrier for ever, even if it freezes before it rolls back. Each is
+// Confirm if the session holds its lock inside one, otherwise it is empty. fenced names the current
+// transaction (FencedTransaction), which has a transaction id from now on, also if it writes nothing. First
+// EnterTerm sets the given timeouts for the rest of the transaction, unless shorter ones are set, so that a
+// frozen client cannot block the barrier for ever, even if it freezes before it rolls back. Each is
 // turned off first: only then does transaction_timeout start a timer that runs already anew.
 func (q *Queries) EnterTerm(ctx context.Context, arg EnterTermParams) (EnterTermRow, error) {
 	row := q.db.QueryRowContext(ctx, EnterTerm,
@@ -254,20 +259,36 @@ func (q *Queries) EnterTerm(ctx context.Context, arg EnterTermParams) (EnterTerm
 		arg.Name,
 	)
 	var i EnterTermRow
-	err := row.Scan(&i.Outcome, &i.Began)
+	err := row.Scan(&i.Outcome, &i.Fenced)
 	return i, err
 }
 
-const TransactionStart = `-- name: TransactionStart :one
-SELECT (extract(epoch FROM pg_catalog.transaction_timestamp()) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS began
+const FencedOutcome = `-- name: FencedOutcome :one
+SELECT COALESCE(CASE WHEN pg_catalog.split_part(f.transaction, ' ', 2) OPERATOR(pg_catalog.=) extract(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.text
+    THEN pg_catalog.pg_xact_status(pg_catalog.split_part(f.transaction, ' ', 1)::pg_catalog.xid8) END, '')::pg_catalog.text AS outcome
+FROM (SELECT $1::pg_catalog.text AS transaction OFFSET 0) AS f
 `
 
-// TransactionStart is when this transaction began, in microseconds since 1970. No setting is involved, so
-// only the transaction that EnterTerm has fenced gives that one's answer: after COMMIT, ROLLBACK or PREPARE
-// TRANSACTION another one does, also with AND CHAIN. It has no arguments, so that lib/pq asks in one round trip.
-func (q *Queries) TransactionStart(ctx context.Context) (int64, error) {
-	row := q.db.QueryRowContext(ctx, TransactionStart)
-	var began int64
-	err := row.Scan(&began)
-	return began, err
+// FencedOutcome is what has become of a transaction that EnterTerm has fenced, on any connection to its server:
+// 'committed' and 'aborted' are final, 'in progress' is not, also if it was prepared. It is empty if nothing is known, as on another
+// server, or after a restart: there the id may be another transaction's.
+func (q *Queries) FencedOutcome(ctx context.Context, transaction string) (string, error) {
+	row := q.db.QueryRowContext(ctx, FencedOutcome, transaction)
+	var outcome string
+	err := row.Scan(&outcome)
+	return outcome, err
+}
+
+const FencedTransaction = `-- name: FencedTransaction :one
+SELECT pg_catalog.concat(pg_catalog.pg_current_xact_id_if_assigned(), ' ', extract(epoch FROM pg_catalog.pg_postmaster_start_time()))::pg_catalog.text AS fenced
+`
+
+// FencedTransaction names this transaction, by its id and the start of its server. No setting is involved, so only
+// the transaction that EnterTerm has fenced gives that one's answer: after COMMIT, ROLLBACK or PREPARE TRANSACTION
+// another one does, also with AND CHAIN. It has no arguments, so that lib/pq asks in one round trip.
+func (q *Queries) FencedTransaction(ctx context.Context) (string, error) {
+	row := q.db.QueryRowContext(ctx, FencedTransaction)
+	var fenced string
+	err := row.Scan(&fenced)
+	return fenced, err
 }

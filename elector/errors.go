@@ -122,11 +122,12 @@ var (
 	ErrLeadFailed = errors.New("elector: lead failed")
 
 	// ErrRolledBack is returned by InTx when nothing of the transaction was
-	// committed.
+	// committed, by the word of the server.
 	ErrRolledBack = pgerr.ErrRolledBack
 
 	// ErrOutcomeUnknown is returned by InTx when the connection was lost during
-	// COMMIT, or its function has ended the transaction: the server may have committed it or not.
+	// COMMIT, its function has ended the transaction, or nobody can tell whether it has: the server may
+	// have committed it or not.
 	ErrOutcomeUnknown = pgerr.ErrOutcomeUnknown
 
 	// ErrLockTableFull is reported when the server has no room for another lock.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/fenced"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
@@ -13,7 +14,7 @@ import (
 // InTx runs fn in a transaction that commits only inside the term: the database
 // itself makes the next leader wait until the transaction has ended, and lets no
 // later transaction of this term begin. It costs the transaction two round trips,
-// and the first of a term one more.
+// and the first of a term one more; and a transaction id, also if it only reads.
 //
 // pool may be any pool of the election's database, also through a transaction
 // pooler, and of any role. opts may be nil; any isolation level will do. The transaction's context ends with ctx and
@@ -24,16 +25,23 @@ import (
 // (pg_terminate_backend) once it is older than a lease. So a frozen leader holds
 // up the next one for about two leases, if all candidates have the same.
 //
-// InTx returns nil if the transaction was committed. Otherwise the error wraps
-//   - ErrRolledBack: nothing was committed. It also wraps what fn returned or the
-//     driver's error, ErrNotLeader and the cause if the term has ended, and the cause of ctx if that has, too.
+// A connection on which the transaction has not begun after ten seconds, or after the validity of a term if that is
+// shorter, is given up, whatever ctx says, and reported to OnError (hooks.OpCall). InTx then tries the next one, once for each
+// that was idle, as it does if a connection is dead, or leads to a standby or to an old primary (then up to three more).
+//
+// InTx returns nil if the transaction was committed. Otherwise the error wraps one of these, also if the term
+// or ctx has ended, and then ErrNotLeader and the cause of the term, or the cause of ctx, too:
+//   - ErrRolledBack: nothing of the transaction was committed; the server has said so, or fn was not called. It also
+//     wraps what fn returned or the driver's error.
 //   - ErrOutcomeUnknown: the connection was lost during COMMIT, or no answer came
 //     within one lease, or within half of the drain once the session has ended or the
 //     caller of Campaign has to stop.
 //     Whether it was committed must be read from the data; the next leader can do
-//     that safely. Or fn has ended the transaction. The message names one that it has prepared.
-//   - ErrConfig: pool or fn is nil, or pool is one of another database.
+//     that safely. Or fn has ended the transaction: the message names one that it has prepared. Or nobody can tell: if
+//     fn's connection is lost, or its context ends, the server is asked elsewhere, and may not answer, or have restarted.
+//   - ErrConfig: pool or fn is nil, or pool is one of another database (then ErrRolledBack, too).
 //
+// If fn has rolled back by itself, what it sent afterwards was outside the transaction, and no error tells of it.
 // [Retryable] reports whether the same transaction may succeed when tried again. A panic
 // of fn rolls the transaction back and goes on.
 func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn func(*sql.Tx) error) error {
@@ -47,32 +55,33 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 	defer t.work.Finish()
 	txCtx, uncancelled := t.joined(ctx)
 	defer uncancelled()
-	tx, err := fenced.Begin(txCtx, t.lock.Session, pool, opts)
+	tx, err := t.fenced().Enter(txCtx, pool, opts)
 	if err != nil {
 		return failed(err)
 	}
-	if t.unclaim != nil { // which has the drain from the end of the term, whatever ended it
-		tx.Within = t.ctx
-	}
 	defer tx.Rollback()
-	if err := fenced.Fence(txCtx, t.lock, tx, t.places); err != nil {
-		return failed(err)
-	}
 	if t.endIfOver() != nil { // the answer may have been read late
 		return failed(nil)
 	}
 	if err = fn(tx.Tx); err != nil {
 		tx.Suspect(txCtx, err)
 	}
-	if !uncancelled() { // from here on no call is cancelled half-way
-		return failed(err)
-	}
-	if err = tx.Finish(err); errors.Is(err, pgerr.ErrEndedByFn) {
-		return fenced.NamePrepared(ctx, t.lock, pool, err)
-	} else if errors.Is(err, ErrRolledBack) {
-		return failed(err)
+	if err = tx.Finish(!uncancelled(), err); err != nil { // from here on no call is cancelled half-way
+		err = t.because(ctx, "InTx", err)
 	}
 	return err
+}
+
+// fenced is the term as its transactions know it.
+func (t *Term) fenced() fenced.Term {
+	f := fenced.Term{Lock: t.lock, Places: t.places, Ended: t.lock.Session.TermContext(), Report: func(err error) {
+		a := t.announcer
+		a.post(a.failure(t.ctx, hooks.Failure{Op: hooks.OpCall, Err: err})) // not awaited: a hook may be the work
+	}}
+	if t.unclaim != nil { // which has the drain from the end of the term, whatever ended it
+		f.Ended = t.ctx
+	}
+	return f
 }
 
 // Retryable reports whether err, of InTx, says that the transaction was rolled

@@ -38,6 +38,7 @@ type transaction struct {
 	began  time.Time
 	stamp  int64 // its start, which no other transaction has, although time may stand still
 	failed bool
+	fenced bool // by EnterTerm
 	xid    int64
 	commit []func()
 
@@ -425,6 +426,10 @@ func (x *execution) end(commit bool) (err error) {
 	if commit {
 		for _, fn := range tx.commit {
 			fn()
+		}
+		if tx.fenced {
+			last := x.server.committed
+			x.server.committed = append(last[max(0, len(last)-rememberedCommits+1):], x.server.fencedName(tx))
 		}
 	}
 	x.settings.end(commit)

@@ -1,8 +1,10 @@
 package electortest
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -260,8 +262,8 @@ func tokens(x *execution, m *message) (a Answer, err error) {
 }
 
 func enterTerm(x *execution, m *message) (Answer, error) {
-	if x.tx.xid != 0 {
-		return one("open", x.tx.stamp), nil
+	if x.tx.xid != 0 || x.tx.fenced {
+		return one("open", ""), nil
 	}
 	if err := x.bound(m.text(0)); err != nil {
 		return Answer{}, err
@@ -273,13 +275,41 @@ func enterTerm(x *execution, m *message) (Answer, error) {
 	holder := x.server.holder(bigint(m.integer(4)))
 	switch {
 	case !passed:
-		return one("superseded", x.tx.stamp), nil
+		return one("superseded", ""), nil
 	case holder == nil || int64(holder.pid) != m.integer(3),
 		m.text(5) == "" && x.server.holder(pair(m.integer(6))) != holder,
 		m.text(5) != "" && holder.nameOfTransaction() != m.text(5):
-		return one("ended", x.tx.stamp), nil
+		return one("ended", ""), nil
 	}
-	return one("entered", x.tx.stamp), nil
+	x.tx.fenced = true
+	return one("entered", x.server.fencedName(x.tx)), nil
+}
+
+// rememberedCommits are as many as anybody asks for: those of the moment.
+const rememberedCommits = 100
+
+// fencedName names a transaction by a number that no other has, and the start of its server.
+func (s *Server) fencedName(t *transaction) string { return fmt.Sprint(t.stamp, " ", s.start()) }
+
+func fencedTransaction(x *execution, _ *message) (Answer, error) {
+	return one(x.server.fencedName(x.tx)), nil
+}
+
+func fencedOutcome(x *execution, m *message) (Answer, error) {
+	name := m.text(0)
+	_, started, _ := strings.Cut(name, " ")
+	if started != x.server.start() {
+		return one(""), nil
+	}
+	for _, b := range x.server.backends {
+		if b.tx != nil && b.tx.fenced && x.server.fencedName(b.tx) == name && (!b.tx.failed || len(b.tx.savepoints) > 0) {
+			return one("in progress"), nil
+		}
+	}
+	if slices.Contains(x.server.committed, name) {
+		return one("committed"), nil
+	}
+	return one("aborted"), nil
 }
 
 // bound sets timeouts that are off or longer than the given ones.

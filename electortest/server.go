@@ -24,9 +24,10 @@ type Server struct {
 	started      time.Time
 	epoch        string // pgelector.epoch of the database; "0" if not set
 	lastXID      int64
-	transactions int64 // that clients have begun
-	stamps       int64 // given to transactions
-	durable      int64 // the last transaction id that a crash does not lose
+	transactions int64    // that clients have begun
+	stamps       int64    // given to transactions
+	committed    []string // the last fenced transactions that were, by their names
+	durable      int64    // the last transaction id that a crash does not lose
 	clockRate    float64
 	flush        time.Duration
 	stalled      chan struct{} // closed by Resume; nil unless stalled

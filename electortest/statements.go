@@ -65,7 +65,8 @@ var statements = named(map[string]func(*execution, *message) (Answer, error){
 	db.TakenLocks:          takenLocks,
 	db.Tenure:              tenure,
 	db.Tokens:              tokens,
-	db.TransactionStart:    transactionStart,
+	db.FencedTransaction:   fencedTransaction,
+	db.FencedOutcome:       fencedOutcome,
 	db.TryLock:             tryLock,
 	db.TryElection:         tryElection,
 	db.ConfirmElection:     confirmElection,
@@ -290,8 +291,6 @@ func identify(x *execution, _ *message) (Answer, error) {
 }
 
 func clock(_ *execution, _ *message) (Answer, error) { return one(time.Now().UnixMicro()), nil }
-
-func transactionStart(x *execution, _ *message) (Answer, error) { return one(x.tx.stamp), nil }
 
 func applySettings(x *execution, m *message) (Answer, error) {
 	n, err := x.apply(m.text(1), m.bool(0), x.knows)

@@ -83,45 +83,58 @@ FROM (
 -- lock. Process ids are reused. So the session must also hold its name, a lock of two integers that no other
 -- has had: each role sees that, but not when a backend of another role began. One scan of pg_locks sees
 -- both at one time. transaction is that of
--- Confirm if the session holds its lock inside one, otherwise it is empty. began is the start of the
--- transaction (TransactionStart). First it sets the given
--- timeouts for the rest of the transaction, unless shorter ones are set, so that a frozen
--- client cannot block the barrier for ever, even if it freezes before it rolls back. Each is
+-- Confirm if the session holds its lock inside one, otherwise it is empty. fenced names the current
+-- transaction (FencedTransaction), which has a transaction id from now on, also if it writes nothing. First
+-- EnterTerm sets the given timeouts for the rest of the transaction, unless shorter ones are set, so that a
+-- frozen client cannot block the barrier for ever, even if it freezes before it rolls back. Each is
 -- turned off first: only then does transaction_timeout start a timer that runs already anew.
-SELECT CASE
-    WHEN pg_catalog.pg_current_xact_id_if_assigned() IS NOT NULL THEN 'open'
-    WHEN (
-        SELECT pg_catalog.count(pg_catalog.set_config(s.name,
-            CASE WHEN pg_catalog.set_config(s.name, '0', true) IS NOT NULL THEN s.value END, true))
-        FROM pg_catalog.json_to_recordset(sqlc.arg(settings)::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
-        WHERE pg_catalog.current_setting(s.name, true)::interval OPERATOR(pg_catalog.<) '1 microsecond'::interval
-            OR pg_catalog.current_setting(s.name, true)::interval OPERATOR(pg_catalog.>) s.value::interval
-    ) IS NULL THEN 'never'
-    WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared(sqlc.arg(guard_high)::integer, sqlc.arg(guard_low)::integer) THEN 'superseded'
-    WHEN (
-        SELECT pg_catalog.count(*)
-        FROM pg_catalog.pg_locks AS l
-        WHERE l.pid OPERATOR(pg_catalog.=) sqlc.arg(pid)::integer AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
-            AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock'
-            AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
-            AND CASE WHEN l.objsubid OPERATOR(pg_catalog.=) 1
-                THEN ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint
-                    AND (sqlc.arg(transaction)::pg_catalog.text OPERATOR(pg_catalog.=) ''
-                        OR sqlc.arg(transaction)::pg_catalog.text OPERATOR(pg_catalog.=)
-                            pg_catalog.concat(l.virtualtransaction, ' ', extract(epoch FROM pg_catalog.pg_postmaster_start_time())))
-                ELSE sqlc.arg(transaction)::pg_catalog.text OPERATOR(pg_catalog.=) ''
-                    AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(name)::bigint
-            END
-    ) OPERATOR(pg_catalog.=) CASE WHEN sqlc.arg(transaction)::pg_catalog.text OPERATOR(pg_catalog.=) '' THEN 2 ELSE 1 END THEN 'entered'
-    ELSE 'ended'
-END::pg_catalog.text AS outcome,
-(extract(epoch FROM pg_catalog.transaction_timestamp()) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS began;
+SELECT t.outcome, CASE WHEN t.outcome OPERATOR(pg_catalog.=) 'entered'
+    THEN pg_catalog.concat(pg_catalog.pg_current_xact_id(), ' ', extract(epoch FROM pg_catalog.pg_postmaster_start_time())) ELSE ''
+END::pg_catalog.text AS fenced
+FROM (
+    SELECT CASE
+        WHEN pg_catalog.pg_current_xact_id_if_assigned() IS NOT NULL THEN 'open'
+        WHEN (
+            SELECT pg_catalog.count(pg_catalog.set_config(s.name,
+                CASE WHEN pg_catalog.set_config(s.name, '0', true) IS NOT NULL THEN s.value END, true))
+            FROM pg_catalog.json_to_recordset(sqlc.arg(settings)::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
+            WHERE pg_catalog.current_setting(s.name, true)::interval OPERATOR(pg_catalog.<) '1 microsecond'::interval
+                OR pg_catalog.current_setting(s.name, true)::interval OPERATOR(pg_catalog.>) s.value::interval
+        ) IS NULL THEN 'never'
+        WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared(sqlc.arg(guard_high)::integer, sqlc.arg(guard_low)::integer) THEN 'superseded'
+        WHEN (
+            SELECT pg_catalog.count(*)
+            FROM pg_catalog.pg_locks AS l
+            WHERE l.pid OPERATOR(pg_catalog.=) sqlc.arg(pid)::integer AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
+                AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock'
+                AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+                AND CASE WHEN l.objsubid OPERATOR(pg_catalog.=) 1
+                    THEN ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint
+                        AND (sqlc.arg(transaction)::pg_catalog.text OPERATOR(pg_catalog.=) ''
+                            OR sqlc.arg(transaction)::pg_catalog.text OPERATOR(pg_catalog.=)
+                                pg_catalog.concat(l.virtualtransaction, ' ', extract(epoch FROM pg_catalog.pg_postmaster_start_time())))
+                    ELSE sqlc.arg(transaction)::pg_catalog.text OPERATOR(pg_catalog.=) ''
+                        AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(name)::bigint
+                END
+        ) OPERATOR(pg_catalog.=) CASE WHEN sqlc.arg(transaction)::pg_catalog.text OPERATOR(pg_catalog.=) '' THEN 2 ELSE 1 END THEN 'entered'
+        ELSE 'ended'
+    END::pg_catalog.text AS outcome
+    OFFSET 0
+) AS t;
 
--- name: TransactionStart :one
--- TransactionStart is when this transaction began, in microseconds since 1970. No setting is involved, so
--- only the transaction that EnterTerm has fenced gives that one's answer: after COMMIT, ROLLBACK or PREPARE
--- TRANSACTION another one does, also with AND CHAIN. It has no arguments, so that lib/pq asks in one round trip.
-SELECT (extract(epoch FROM pg_catalog.transaction_timestamp()) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS began;
+-- name: FencedTransaction :one
+-- FencedTransaction names this transaction, by its id and the start of its server. No setting is involved, so only
+-- the transaction that EnterTerm has fenced gives that one's answer: after COMMIT, ROLLBACK or PREPARE TRANSACTION
+-- another one does, also with AND CHAIN. It has no arguments, so that lib/pq asks in one round trip.
+SELECT pg_catalog.concat(pg_catalog.pg_current_xact_id_if_assigned(), ' ', extract(epoch FROM pg_catalog.pg_postmaster_start_time()))::pg_catalog.text AS fenced;
+
+-- name: FencedOutcome :one
+-- FencedOutcome is what has become of a transaction that EnterTerm has fenced, on any connection to its server:
+-- 'committed' and 'aborted' are final, 'in progress' is not, also if it was prepared. It is empty if nothing is known, as on another
+-- server, or after a restart: there the id may be another transaction's.
+SELECT COALESCE(CASE WHEN pg_catalog.split_part(f.transaction, ' ', 2) OPERATOR(pg_catalog.=) extract(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.text
+    THEN pg_catalog.pg_xact_status(pg_catalog.split_part(f.transaction, ' ', 1)::pg_catalog.xid8) END, '')::pg_catalog.text AS outcome
+FROM (SELECT sqlc.arg(transaction)::pg_catalog.text AS transaction OFFSET 0) AS f;
 
 -- name: EndOverdue :many
 -- EndOverdue terminates and returns the sessions that share an election's guard lock in a

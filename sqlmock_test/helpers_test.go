@@ -196,32 +196,32 @@ func expectResign(mock sqlmock.Sqlmock) {
 	query(mock, "Unlock").WillReturnRows(row(true))
 }
 
-// began is the start of each fenced transaction.
-const began = 1_700_000_000_000_000
+// ours is the name of each fenced transaction.
+const ours = "4711 1700000000.000000"
 
 // expectCommit expects the end of a fenced transaction.
 func expectCommit(mock sqlmock.Sqlmock) *sqlmock.ExpectedCommit {
-	query(mock, "TransactionStart").WillReturnRows(row(began))
+	query(mock, "FencedTransaction").WillReturnRows(row(ours))
 	return mock.ExpectCommit()
 }
 
 // expectRollback expects the end of a fenced transaction whose function has failed.
 func expectRollback(mock sqlmock.Sqlmock) {
-	query(mock, "TransactionStart").WillReturnRows(row(began))
+	query(mock, "FencedTransaction").WillReturnRows(row(ours))
 	mock.ExpectRollback()
 }
 
 // expectFirstInTx expects that the first fenced transaction of a term begins.
 func expectFirstInTx(mock sqlmock.Sqlmock) {
-	mock.ExpectBegin()
 	query(mock, "TryPair").WillReturnRows(row(true))
-	query(mock, "EnterTerm").WillReturnRows(row("entered", began))
+	mock.ExpectBegin()
+	query(mock, "EnterTerm").WillReturnRows(row("entered", ours))
 }
 
 // expectInTx expects that a later one begins.
 func expectInTx(mock sqlmock.Sqlmock) {
 	mock.ExpectBegin()
-	query(mock, "EnterTerm").WillReturnRows(row("entered", began))
+	query(mock, "EnterTerm").WillReturnRows(row("entered", ours))
 }
 
 // expectTerm expects the start of a first term.

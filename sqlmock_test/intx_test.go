@@ -18,11 +18,11 @@ import (
 
 // fenced has the statements of the first fenced transaction of a term. INSERT is that of fn.
 var fenced = []statement{
-	{"BEGIN", nil},
 	{"TryPair", values(true)},
-	{"EnterTerm", values("entered", began)},
+	{"BEGIN", nil},
+	{"EnterTerm", values("entered", ours)},
 	{"INSERT", nil},
-	{"TransactionStart", values(began)},
+	{"FencedTransaction", values(ours)},
 	{"COMMIT", nil},
 }
 
@@ -73,26 +73,35 @@ func leave(t *testing.T, mock sqlmock.Sqlmock, term *elector.Term) {
 func TestAFaultInAFencedTransactionTellsWhetherItWasCommitted(t *testing.T) {
 	for i, s := range fenced {
 		for _, f := range anyError {
-			if f.after > 0 || s.name == "BEGIN" && f.err == driver.ErrBadConn { // a heartbeat would come at the same time; the pool would try again
+			gone := f.err == driver.ErrBadConn
+			if f.after > 0 || s.name == "BEGIN" && gone { // a heartbeat would come at the same time; the pool would try again
 				continue
 			}
 			bubble(t, s.name+"/"+f.name, func(t *testing.T) {
 				pool, mock := newMock(t)
+				if gone { // the elector checks whether the session has ended, too, at any time
+					pool, mock = newMockInAnyOrder(t)
+				}
 				expectTerm(mock, 1)
 				expectFenced(mock, i, f)
-				if s.name == "INSERT" && f.err != driver.ErrBadConn {
-					query(mock, "TransactionStart").WillReturnRows(row(began))
+				if s.name == "INSERT" && gone {
+					query(mock, "FencedTransaction").WillReturnError(f.err)
+				} else if s.name == "INSERT" {
+					query(mock, "FencedTransaction").WillReturnRows(row(ours))
 				}
-				if s.name == "COMMIT" && f.err != driver.ErrBadConn {
+				if s.name == "COMMIT" && !gone {
 					expectNothing(mock)
 				}
-				if s.name != "BEGIN" && s.name != "COMMIT" && f.err != driver.ErrBadConn {
+				if s.name != "TryPair" && s.name != "BEGIN" && s.name != "COMMIT" && !gone {
 					mock.ExpectRollback()
 				}
-				if s.name == "TryPair" && f.err != driver.ErrBadConn { // which says nothing of the lock
+				if s.name == "INSERT" && gone || s.name == "FencedTransaction" {
+					query(mock, "FencedOutcome").WillReturnRows(row("aborted"))
+				}
+				if s.name == "TryPair" && !gone { // which says nothing of the lock
 					query(mock, "HoldsLock").WillReturnRows(row(true, sessionPID))
 				}
-				if s.name != "BEGIN" && s.name != "TryPair" && f.err == driver.ErrBadConn { // the elector checks whether the session has ended, too
+				if s.name != "TryPair" && gone {
 					expectHeartbeat(mock)
 				}
 				e, _ := newElector(t, pool)
@@ -100,7 +109,7 @@ func TestAFaultInAFencedTransactionTellsWhetherItWasCommitted(t *testing.T) {
 				defer leave(t, mock, term)
 				err := term.InTx(t.Context(), pool, nil, insert(t.Context()))
 				want, other := elector.ErrRolledBack, elector.ErrOutcomeUnknown
-				if s.name == "COMMIT" && f.err == driver.ErrBadConn { // after any other error the connection works: it was an answer
+				if s.name == "COMMIT" && gone { // after any other error the connection works: it was an answer
 					want, other = other, want
 				}
 				wantError(t, err, want, f.want)
@@ -112,13 +121,52 @@ func TestAFaultInAFencedTransactionTellsWhetherItWasCommitted(t *testing.T) {
 	}
 }
 
+// Once the connection is gone, only the server knows.
+func TestWhatBecameOfATransactionIsAskedOnTheSessionOfItsTerm(t *testing.T) {
+	for name, c := range map[string]struct {
+		asked []any // the outcomes, in turn, or errors
+		want  error
+	}{
+		"it was rolled back":             {[]any{"aborted"}, elector.ErrRolledBack},
+		"it is about to be":              {[]any{"in progress", "in progress", "aborted"}, elector.ErrRolledBack},
+		"its function has committed it":  {[]any{"committed"}, elector.ErrOutcomeUnknown},
+		"so has a function, late":        {[]any{"in progress", "committed"}, elector.ErrOutcomeUnknown},
+		"the server was replaced":        {[]any{""}, elector.ErrOutcomeUnknown},
+		"the session is not told either": {[]any{errPlain}, elector.ErrOutcomeUnknown},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			pool, mock := newMockInAnyOrder(t)
+			expectTerm(mock, 1)
+			expectFenced(mock, 3, fault{err: driver.ErrBadConn})
+			query(mock, "FencedTransaction").WillReturnError(driver.ErrBadConn)
+			expectHeartbeat(mock)
+			for _, outcome := range c.asked {
+				if err, failed := outcome.(error); failed {
+					query(mock, "FencedOutcome").WillReturnError(err)
+					mock.ExpectBegin().WillReturnError(err) // on the pool
+				} else {
+					query(mock, "FencedOutcome").WillReturnRows(row(outcome))
+				}
+			}
+			e, _ := newElector(t, pool)
+			term := campaign(t, e)
+			defer leave(t, mock, term)
+			err := term.InTx(t.Context(), pool, nil, insert(t.Context()))
+			wantError(t, err, c.want, driver.ErrBadConn)
+			if errors.Is(err, elector.ErrRolledBack) == errors.Is(err, elector.ErrOutcomeUnknown) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
 // No driver tells.
 func TestATransactionThatAStatementEndsHasAnUnknownOutcome(t *testing.T) {
 	bubble(t, "by COMMIT AND CHAIN", func(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)
 		expectFenced(mock, 3, fault{})
-		query(mock, "TransactionStart").WillReturnRows(row(began + 1))
+		query(mock, "FencedTransaction").WillReturnRows(row("4712 1700000000.000000"))
 		mock.ExpectRollback()
 		mock.ExpectBegin().WillReturnError(errors.New("too busy")) // was it prepared?
 		e, _ := newElector(t, pool)
@@ -192,7 +240,10 @@ func TestATransactionIsBegunOnAnotherConnectionIfOneIsDead(t *testing.T) {
 			switch {
 			case c.other == nil:
 				expectFenced(mock, len(fenced)-1, fault{})
-			case c.dead == 0:
+			default:
+				expectFenced(mock, 0, fault{})
+			}
+			if c.dead == 0 {
 				mock.ExpectBegin().WillReturnError(c.other)
 			}
 			if c.dead > 0 {
@@ -242,8 +293,8 @@ func TestAFencedTransactionIsRefusedOutsideTheTerm(t *testing.T) {
 		bubble(t, outcome, func(t *testing.T) {
 			pool, mock := newMock(t)
 			expectTerm(mock, 1)
-			expectFenced(mock, 1, fault{})
-			query(mock, "EnterTerm").WillReturnRows(row(outcome, began))
+			expectFenced(mock, 1, fault{}) // up to BEGIN
+			query(mock, "EnterTerm").WillReturnRows(row(outcome, ""))
 			if ends {
 				query(mock, "Identify").WillReturnRows(row(4711, 1, "10.0.0.1", 5432))
 			}
@@ -285,22 +336,29 @@ func TestARefusedTransactionOfATermThatGoesOnSaysWhatTheServerSaw(t *testing.T) 
 		bubble(t, name, func(t *testing.T) {
 			pool, mock := newMock(t)
 			expectTerm(mock, 1)
-			expectFenced(mock, 1, fault{})
-			query(mock, "EnterTerm").WillReturnRows(row(c.outcome, began))
-			reached := query(mock, "Identify")
-			if c.reached == nil {
-				reached.WillReturnError(errPlain)
-			} else {
-				reached.WillReturnRows(row(c.reached...))
-			}
-			mock.ExpectRollback()
-			query(mock, "HoldsLock").WillReturnRows(row(true, sessionPID))
-			if c.reached != nil {
-				query(mock, "Identify").WillReturnRows(row(own...))
-			}
-			expectResign(mock)
 			e, _ := newElector(t, pool)
 			term := campaign(t, e)
+			tries := 1
+			if c.wraps == elector.ErrServerReadOnly || c.wraps == elector.ErrOldPrimary { // the pool may lead to several servers in turn
+				tries += pool.Stats().Idle + 3
+			}
+			expectFenced(mock, 0, fault{})
+			for try := range tries {
+				mock.ExpectBegin()
+				query(mock, "EnterTerm").WillReturnRows(row(c.outcome, ""))
+				reached := query(mock, "Identify")
+				if c.reached == nil {
+					reached.WillReturnError(errPlain)
+				} else {
+					reached.WillReturnRows(row(c.reached...))
+				}
+				mock.ExpectRollback()
+				query(mock, "HoldsLock").WillReturnRows(row(true, sessionPID))
+				if c.reached != nil && try == 0 {
+					query(mock, "Identify").WillReturnRows(row(own...))
+				}
+			}
+			expectResign(mock)
 			err := term.InTx(t.Context(), pool, nil, notCalled(t))
 			wantError(t, err, elector.ErrRolledBack, c.wraps)
 			retryable := c.wraps == elector.ErrRolledBack // the term goes on, and its pool is the right one
@@ -324,7 +382,7 @@ func TestATransactionThatItsTermInterruptsIsNotTheLeaders(t *testing.T) {
 				pool, mock := newMock(t)
 				expectTerm(mock, 1)
 				expectFenced(mock, i, fault{after: 2 * time.Second})
-				if s.name != "BEGIN" {
+				if s.name == "EnterTerm" {
 					mock.ExpectRollback()
 				}
 				expectResign(mock)
@@ -357,7 +415,7 @@ func TestAfterItsContextHasEndedARefusedTransactionHasNoReason(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)
 		expectFenced(mock, 1, fault{})
-		query(mock, "EnterTerm").WillReturnRows(row("superseded", began))
+		query(mock, "EnterTerm").WillReturnRows(row("superseded", ""))
 		query(mock, "Identify").WillReturnRows(row(4711, 1, "10.0.0.1", 5432))
 		mock.ExpectRollback()
 		query(mock, "HoldsLock").WillDelayFor(2 * time.Second).WillReturnRows(row(true, sessionPID))

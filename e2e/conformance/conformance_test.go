@@ -195,7 +195,7 @@ type playerSession struct {
 	tx          *sql.Tx
 	pid         int32
 	started     int64       // by the server's clock
-	fenced      int64       // the start of its fenced transaction
+	fenced      string      // the name of its fenced transaction
 	mark        string      // of its transaction
 	transaction string      // as Confirm has named it
 	server      string      // when its server started, by its last attempt or wait

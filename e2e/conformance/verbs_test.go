@@ -3,6 +3,7 @@
 package conformance_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -213,12 +214,20 @@ var verbs = map[string]func(*call) (string, error){
 			transaction += "0"
 		}
 		row, err := c.q.EnterTerm(c, db.EnterTermParams{GuardHigh: high, GuardLow: low, Key: c.key(), Pid: of.pid, Name: name, Transaction: transaction, Settings: c.settings(2)})
-		c.one.fenced = row.Began
+		c.one.fenced = cmp.Or(row.Fenced, c.one.fenced)
 		return row.Outcome, err
 	},
-	"TransactionStart": func(c *call) (string, error) {
-		began, err := c.q.TransactionStart(c)
-		return fmt.Sprintf("as fenced: %v", began == c.one.fenced), err
+	"FencedTransaction": func(c *call) (string, error) {
+		name, err := c.q.FencedTransaction(c)
+		return fmt.Sprintf("as fenced: %v", name == c.one.fenced), err
+	},
+	"FencedOutcome": func(c *call) (string, error) {
+		name := c.sessions[c.words[0]].fenced
+		if slices.Contains(c.words, "earlier") { // of a former server
+			name += "0"
+		}
+		outcome, err := c.q.FencedOutcome(c, name)
+		return cmp.Or(outcome, "unknown"), err
 	},
 	"EndOverdue": func(c *call) (string, error) {
 		rows, err := c.q.EndOverdue(c, db.EndOverdueParams{Key: c.key(), LeaseMillis: number(c.words[1])})

@@ -13,12 +13,9 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/db"
-	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/lock"
-	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/pair"
-	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pooled"
 	"github.com/pgelector/pgelector/internal/session"
 )
@@ -64,57 +61,6 @@ func nameOf(ctx context.Context, s *session.Session) (int64, error) {
 type Places interface {
 	IsOn(ctx context.Context, s *session.Session, reached db.IdentifyRow) bool
 	Elsewhere(ctx context.Context, s *session.Session, reached db.IdentifyRow) error
-}
-
-// Fence makes the transaction, on any connection of the same database, one that the next
-// holder of the lock waits for, and bounds how long that can take. After an error the
-// transaction must be rolled back. The error wraps pgerr.ErrSessionLost if the session does not
-// hold the lock any more, ErrGuardTaken if it does and another session is at the barrier,
-// pgerr.ErrConfig if the pool leads elsewhere, and pgerr.ErrOpenTransaction if other
-// code has written in the transaction.
-func Fence(ctx context.Context, l *lock.Lock, tx *Tx, places Places) error {
-	name, err := nameOf(ctx, l.Session)
-	if err != nil { // which says nothing of the lock
-		tx.Rollback()
-		err = fmt.Errorf("elector: name the session for fenced transactions: %w", pgerr.Explain(err))
-		if lost := l.Verify(ctx); lost != nil {
-			err = pgerr.Wrap(lost, err)
-		}
-		return err
-	}
-	high, low := lockkey.Halves(l.Key())
-	term := db.EnterTermParams{
-		GuardHigh: high, GuardLow: low, Key: l.Key(), Pid: l.Session.PID(), Name: name, Transaction: l.Transaction(), Settings: settings(l.Session.Proof.Lease.Length),
-	}
-	row, err := backoff.Await(ctx, func(ctx context.Context) (db.EnterTermRow, error) { return db.New(tx.Tx).EnterTerm(ctx, term) })
-	if err != nil {
-		tx.Suspect(ctx, err)
-		return fmt.Errorf("elector: enter the term: %w", err)
-	}
-	switch row.Outcome {
-	case "entered":
-		tx.Began = row.Began
-		return nil
-	case "open":
-		return pgerr.ErrOpenTransaction
-	}
-	return refuse(ctx, l, tx, places, row.Outcome)
-}
-
-// refuse is why the transaction could not enter its term. It rolls back before it asks the
-// session, which may take its time: the next leader waits for the transaction.
-func refuse(ctx context.Context, l *lock.Lock, tx *Tx, places Places, outcome string) error {
-	reached, unknown := backoff.Await(ctx, db.New(tx.Tx).Identify)
-	tx.Rollback()
-	switch err := l.Verify(ctx); {
-	case err != nil:
-		return err
-	case outcome == "superseded" && unknown == nil && places.IsOn(ctx, l.Session, reached): // a next leader would have the lock
-		return ErrGuardTaken
-	case unknown == nil:
-		return places.Elsewhere(ctx, l.Session, reached)
-	}
-	return fmt.Errorf("%w: the session of the term (backend %d) holds its lock, but not on the server and database of this pool", pgerr.ErrConfig, l.Session.PID())
 }
 
 // NamePrepared is err, of a transaction that its function has ended, and the prepared transaction that it may have

@@ -4,11 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"errors"
 	"fmt"
 	"slices"
 
-	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
@@ -16,136 +14,125 @@ import (
 	"github.com/pgelector/pgelector/internal/session"
 )
 
-// A Tx is a transaction of the user's. Its connection is kept beside it: after a failed
+// A Tx is a transaction of the user's that Enter has begun. Its connection is kept beside it: after a failed
 // COMMIT it shows whether the server lives. As with a session, no driver call is trusted to
 // return. Finish or Rollback must end it.
 type Tx struct {
 	*sql.Tx
-	Began   int64           // when it began, if it was fenced (db.TransactionStart)
-	Within  context.Context // once it is done, answers are awaited within the drain only; TermContext by default
-	session *session.Session
-	pool    *sql.DB
-	conn    *sql.Conn
-	ended   bool // or left to itself
+	term   Term
+	pool   *sql.DB
+	conn   *sql.Conn
+	name   string             // of the transaction: see db.FencedTransaction
+	giveUp context.CancelFunc // ends its context
+	ended  bool               // or left to itself
 }
 
-// Begin begins a transaction on a connection of the pool. As database/sql does, it takes
-// another one if that is dead, or inside a transaction of other code, where lib/pq refuses
-// to begin one.
-func Begin(ctx context.Context, s *session.Session, pool *sql.DB, opts *sql.TxOptions) (*Tx, error) {
-	return backoff.AwaitOr(ctx, func(ctx context.Context) (tx *Tx, err error) {
-		for next := session.NextIdle(pool); ; {
-			tx = &Tx{session: s, pool: pool, Within: s.TermContext()}
-			if tx.conn, err = pool.Conn(ctx); err != nil {
-				tx.Suspect(ctx, err)
-				return tx, err
-			}
-			if tx.Tx, err = tx.conn.BeginTx(ctx, opts); err == nil {
-				return tx, nil
-			}
-			tx.Suspect(ctx, err)
-			spoilt := tx.isSpoilt(err)
-			_ = tx.conn.Close()
-			if !spoilt || !next.More() {
-				return tx, err
-			}
-		}
-	}, (*Tx).end)
+// take takes a connection from the pool.
+func (tx *Tx) take(ctx context.Context) (err error) {
+	tx.conn, err = tx.pool.Conn(ctx)
+	return err
 }
 
-// isSpoilt reports whether a connection is of no use after a failed BEGIN. If so, it is
+// isSpoilt reports whether a connection is of no use after a failed statement. If so, it is
 // closed for good.
 func (tx *Tx) isSpoilt(err error) bool {
-	closed := tx.conn.Raw(func(conn any) error {
-		if v, ok := conn.(driver.Validator); ok && !v.IsValid() || pgerr.State(err) == "25P02" {
-			return driver.ErrBadConn
-		}
-		return nil
+	closed := pin.AfterTx(func() error {
+		return tx.conn.Raw(func(conn any) error {
+			if v, ok := conn.(driver.Validator); ok && !v.IsValid() || pgerr.State(err) == "25P02" {
+				return driver.ErrBadConn
+			}
+			return nil
+		})
 	})
 	return closed != nil // which it is already if err was ErrBadConn
+}
+
+// close gives the connection up, which is in no transaction: for good, or to the pool.
+func (tx *Tx) close(forGood bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), pin.CloseGrace)
+	defer cancel()
+	_, _ = backoff.Await(ctx, func(ctx context.Context) (any, error) {
+		if forGood {
+			pin.CloseForGood(ctx, tx.conn, false)
+		}
+		return nil, tx.conn.Close()
+	})
 }
 
 // Suspect has a heartbeat sent at once if err, of a statement of the transaction, says that
 // the server may be gone. An error of a context that has ended says nothing.
 func (tx *Tx) Suspect(ctx context.Context, err error) {
 	if ctx.Err() == nil && session.IsSuspicious(err) {
-		tx.HeartbeatNow()
+		tx.term.suspect(tx.pool)
 	}
 }
 
-// HeartbeatNow asks for a heartbeat of the term's session, and for those that share the pool with the
+// suspect asks for a heartbeat of the term's session, and for those that share the pool with the
 // transaction.
-func (tx *Tx) HeartbeatNow() {
-	tx.session.HeartbeatNow()
-	session.Suspect(tx.pool)
+func (in Term) suspect(pool *sql.DB) {
+	in.Lock.Session.HeartbeatNow()
+	session.Suspect(pool)
 }
 
 // end rolls back, unless the transaction has ended.
 func (tx *Tx) end() {
-	_ = tx.Tx.Rollback()
+	if tx.Tx != nil { // a standby has begun none
+		_ = tx.Tx.Rollback()
+	}
 	_ = tx.conn.Close()
+	tx.giveUp()
 }
 
 // Rollback ends the transaction, unless it has ended. On a dead link the server does,
 // when the lease has run out: that is not waited for.
-func (tx *Tx) Rollback() { _, _ = tx.finish(func(context.Context) error { return nil }) }
+func (tx *Tx) Rollback() {
+	if tx.ended {
+		return
+	}
+	tx.ended = true
+	ctx, cancel := tx.term.answerTime()
+	defer cancel()
+	tx.rollBack(ctx)
+}
 
-// Finish commits, unless fn has failed. It returns nil, ErrRolledBack, or ErrOutcomeUnknown, also if COMMIT has no
-// answer in time, or ErrEndedByFn if the transaction is not the one that was fenced.
-func (tx *Tx) Finish(failed error) error {
-	outcome, late := tx.finish(func(ctx context.Context) (err error) {
-		if !pgerr.MaybeBroken(failed) {
-			err = tx.check(ctx)
-		}
-		switch {
-		case errors.Is(err, pgerr.ErrEndedByFn):
-			return err
-		case failed == nil && err != nil: // COMMIT is not sent
-			tx.Suspect(ctx, err)
-			return fmt.Errorf("%w: ask before COMMIT whether the transaction goes on (have fn close its rows): %w", pgerr.ErrRolledBack, err)
-		case failed == nil:
-			return tx.outcome(ctx, tx.Tx.Commit())
-		}
-		return nil
+func (tx *Tx) rollBack(ctx context.Context) {
+	ctx, cancel := atMost(ctx)
+	defer cancel()
+	_, _ = backoff.Await(ctx, func(context.Context) (any, error) { tx.end(); return nil, nil })
+}
+
+// Finish commits if fn has not failed, and the context of the transaction has not ended: cancelled says so. It
+// returns nil, or an error that wraps one of two. ErrRolledBack needs a proof: fn may have ended the transaction,
+// by SQL that nobody but the server sees. Without a proof it is ErrOutcomeUnknown, also if COMMIT has no answer in time.
+func (tx *Tx) Finish(cancelled bool, failed error) error {
+	tx.ended = true
+	ctx, cancel := tx.term.answerTime()
+	defer cancel()
+	fate, why := unknown, error(nil)
+	if !cancelled { // or database/sql has rolled back, unless there was nothing left to roll back
+		fate, why = tx.find(ctx)
+	}
+	if fate == open && failed == nil {
+		return tx.commit(ctx)
+	}
+	if why == nil { // else it has ended
+		tx.rollBack(ctx)
+	}
+	if fate == unknown {
+		fate, why = tx.ask(ctx, why)
+	}
+	return tx.verdict(ctx, fate, failed, why)
+}
+
+func (tx *Tx) commit(ctx context.Context) error {
+	outcome, late := backoff.Await(ctx, func(ctx context.Context) (error, error) {
+		defer tx.end()
+		return tx.outcome(ctx, tx.Tx.Commit()), nil
 	})
-	switch {
-	case failed != nil && outcome != nil:
-		return fmt.Errorf("%w: %w", outcome, failed)
-	case failed != nil:
-		return pgerr.Wrap(pgerr.ErrRolledBack, failed)
-	case late != nil:
+	if late != nil {
 		return fmt.Errorf("%w: COMMIT was not answered: %w", pgerr.ErrOutcomeUnknown, late)
 	}
 	return outcome
-}
-
-// finish makes the last calls, and rolls back unless they commit. late is not nil if there is no answer in time.
-func (tx *Tx) finish(last func(context.Context) error) (outcome, late error) {
-	if tx.ended {
-		return nil, nil
-	}
-	tx.ended = true
-	ctx, cancel := answerTime(tx.session, tx.Within)
-	defer cancel()
-	return backoff.Await(ctx, func(ctx context.Context) (error, error) {
-		defer tx.end()
-		return last(ctx), nil
-	})
-}
-
-// check returns an error that wraps ErrEndedByFn unless the transaction is still the one that was fenced, or was
-// aborted, which COMMIT says.
-func (tx *Tx) check(ctx context.Context) error {
-	began, err := db.New(tx.Tx).TransactionStart(ctx)
-	switch {
-	case pgerr.State(err) == "25P02":
-		return nil
-	case errors.Is(err, sql.ErrTxDone):
-		return fmt.Errorf("%w: %w", pgerr.ErrEndedByFn, err)
-	case err == nil && began != tx.Began:
-		return pgerr.ErrEndedByFn
-	}
-	return err
 }
 
 // outcome is what a driver's answer to COMMIT means. The connection shows whether the server
@@ -158,7 +145,7 @@ func (tx *Tx) outcome(ctx context.Context, err error) error {
 	case err == nil:
 		return nil
 	case pgerr.Broken(err) || state == "40003" || !meansRollback(state) && !tx.serverAnswers(ctx):
-		tx.HeartbeatNow()
+		tx.term.suspect(tx.pool)
 		return pgerr.Wrap(pgerr.ErrOutcomeUnknown, err)
 	}
 	return pgerr.Wrap(pgerr.ErrRolledBack, err) // the server says so
@@ -176,14 +163,15 @@ func meansRollback(state string) bool {
 }
 
 // answerTime bounds the wait for an answer that does not come on the session: to one lease, or
-// to half of the remaining drain once ended is done, so that the work can return in time.
-func answerTime(s *session.Session, ended context.Context) (context.Context, context.CancelFunc) {
-	within, giveUp := context.WithCancelCause(context.WithoutCancel(ended))
-	detach := context.AfterFunc(ended, func() {
-		backoff.Sleep(within, s.Proof.DrainLeft()/2)
-		giveUp(context.Cause(ended))
+// to half of the remaining drain once the term has ended, so that the work can return in time.
+func (in Term) answerTime() (context.Context, context.CancelFunc) {
+	proof := in.Lock.Session.Proof
+	within, giveUp := context.WithCancelCause(context.WithoutCancel(in.Ended))
+	detach := context.AfterFunc(in.Ended, func() {
+		backoff.Sleep(within, proof.DrainLeft()/2)
+		giveUp(context.Cause(in.Ended))
 	})
-	ctx, cancel := context.WithTimeoutCause(within, s.Proof.Lease.Length, fmt.Errorf("%w within one lease", pgerr.ErrNoAnswer))
+	ctx, cancel := context.WithTimeoutCause(within, proof.Lease.Length, fmt.Errorf("%w within one lease", pgerr.ErrNoAnswer))
 	return ctx, func() {
 		cancel()
 		detach()

@@ -9,6 +9,7 @@ import (
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/lockkey"
+	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -26,14 +27,26 @@ type Asking struct {
 const askingBound = 10 * time.Second
 
 // Send makes the request of that key to the session with that backend. A name, if not "", is
-// the application_name of the connection meanwhile.
+// the application_name of the connection meanwhile. A connection that is silent for askingBound is given up
+// for the next one, once for each that was idle.
 func Send(ctx context.Context, pool *sql.DB, pid int32, key int64, name string) (*Asking, error) {
+	for next := session.NextIdle(pool); ; {
+		asking, silent, err := send(ctx, pool, pid, key, name)
+		if !silent || !next.More() {
+			return asking, err
+		}
+	}
+}
+
+func send(ctx context.Context, pool *sql.DB, pid int32, key int64, name string) (asking *Asking, silent bool, err error) {
 	within, cancel := context.WithCancel(ctx)
+	bounded, stop := bound(ctx) // within would end the request
+	defer stop()
 	local := []session.Setting{{Name: "idle_in_transaction_session_timeout", Value: fmt.Sprint(askingBound.Milliseconds())}, {Name: "transaction_timeout", Value: "0"}}
 	if name != "" {
 		local = append(local, session.Setting{Name: "application_name", Value: name})
 	}
-	asking, err := backoff.AwaitOr(ctx, func(context.Context) (*Asking, error) {
+	asking, err = backoff.AwaitOr(bounded, func(context.Context) (*Asking, error) {
 		tx, err := pool.BeginTx(within, nil)
 		if err != nil {
 			return nil, err
@@ -47,12 +60,19 @@ func Send(ctx context.Context, pool *sql.DB, pid int32, key int64, name string) 
 	if err != nil {
 		cancel()
 	}
-	return asking, err
+	return asking, err != nil && bounded.Err() != nil && ctx.Err() == nil, err
+}
+
+// bound returns a copy of ctx that also ends after askingBound.
+func bound(ctx context.Context) (bounded context.Context, cancel context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, askingBound, fmt.Errorf("%w within %v", pgerr.ErrNoAnswer, askingBound))
 }
 
 // Ring asks again, which shows that the request still stands. answered is true once the leader
 // has said that it has done what it could.
 func (a *Asking) Ring(ctx context.Context) (rung, answered bool, err error) {
+	ctx, cancel := bound(ctx)
+	defer cancel()
 	high, low := lockkey.Halves(a.key)
 	row, err := backoff.Await(ctx, func(ctx context.Context) (db.RingRow, error) {
 		return db.New(a.tx).Ring(ctx, db.RingParams{RequestHigh: high, RequestLow: low, Pid: a.pid, Answer: a.answer})

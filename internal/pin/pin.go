@@ -171,10 +171,6 @@ func (c *Conn) Discard(clean, dead bool) (closed bool) {
 	return err == nil
 }
 
-// closeForGood closes the connection, by the one portable way to tell the pool not to use
-// it again. The driver's connection may itself come from a pool (a pgxpool, behind any
-// wrapper), to which closing would return it. Such a pool does not keep a connection that
-// is inside a transaction. (The server logs a warning if there is one already.)
 func (c *Conn) closeForGood(clean, dead bool) {
 	if c.tx != nil {
 		if dead {
@@ -182,13 +178,22 @@ func (c *Conn) closeForGood(clean, dead bool) {
 		}
 		_ = c.tx.Rollback()
 	}
+	CloseForGood(context.WithoutCancel(c.ctx), c.conn, clean || c.tainted)
+}
+
+// CloseForGood closes a connection, by the one portable way to tell the pool not to use
+// it again. The driver's connection may itself come from a pool (a pgxpool, behind any
+// wrapper), to which closing would return it. Such a pool does not keep a connection that
+// is inside a transaction. (The server logs a warning if there is one already.) clean says that such a
+// pool may keep the connection, or that it is inside a transaction.
+func CloseForGood(ctx context.Context, conn *sql.Conn, clean bool) {
 	_ = AfterTx(func() error {
-		if !clean && !c.tainted && !c.leaveOpen() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), CloseGrace/2)
+		if !clean && !leaveOpen(ctx, conn) {
+			ctx, cancel := context.WithTimeout(ctx, CloseGrace/2)
 			defer cancel()
-			_, _ = c.conn.ExecContext(ctx, "BEGIN")
+			_, _ = conn.ExecContext(ctx, "BEGIN")
 		}
-		return c.conn.Raw(func(any) error { return driver.ErrBadConn })
+		return conn.Raw(func(any) error { return driver.ErrBadConn })
 	})
 }
 
@@ -208,11 +213,11 @@ func AfterTx(call func() error) (err error) {
 // leaveOpen begins a transaction, if the driver can be asked directly. The pool must not see
 // an error: it would close the connection at once. The first attempt may have been cancelled,
 // or its time over before it was sent, if the process did not run for a while.
-func (c *Conn) leaveOpen() (direct bool) {
-	_ = c.conn.Raw(func(conn any) error {
+func leaveOpen(ctx context.Context, conn *sql.Conn) (direct bool) {
+	_ = conn.Raw(func(conn any) error {
 		execer, ok := conn.(driver.ExecerContext)
 		for attempt := 0; ok && attempt < 2; attempt++ {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), CloseGrace/4)
+			ctx, cancel := context.WithTimeout(ctx, CloseGrace/4)
 			_, err := execer.ExecContext(ctx, "BEGIN", nil)
 			cancel()
 			if direct = !errors.Is(err, driver.ErrSkip); err == nil || !direct {

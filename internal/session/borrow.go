@@ -29,14 +29,10 @@ var borrowed atomic.Int64
 // borrow takes a connection from the pool. The session carries the values of ctx but
 // outlives it.
 func borrow(ctx context.Context, pool *sql.DB, l lease.Lease, onAbandonedCall func(error)) (*Session, error) {
-	bound, stats := l.Validity(), pool.Stats()
-	full := stats.MaxOpenConnections > 0 && stats.InUse >= stats.MaxOpenConnections
-	if stats.Idle == 0 && !full {
-		bound = max(bound, connectTimeout) // else the pool opens none: it has an idle one, or waits for one that others use
-	}
+	bound, full := timeToConnect(pool, l)
 	conn, late, err := pin.Take(ctx, pool, bound)
 	if err != nil {
-		return nil, noConnection(ctx, late, pool, full, bound, err)
+		return nil, NoConnection(ctx, late, pool, full, bound, err)
 	}
 	s := &Session{Proof: lease.NewProof(l, lease.ClockOf(pool.Driver())), pin: conn, life: newLife(ctx), Backend: Backend{Number: borrowed.Add(1)}, onAbandonedCall: onAbandonedCall}
 	s.owner = connection{s}

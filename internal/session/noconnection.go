@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
@@ -14,9 +15,23 @@ import (
 // one takes all of its connect_timeout.
 const connectTimeout = 30 * time.Second
 
-// noConnection says why the pool gave no connection, and what to do about it. full is whether others
+// timeToConnect is how long a pool gets to give a connection. full is whether others use all that it may open.
+func timeToConnect(pool *sql.DB, l lease.Lease) (bound time.Duration, full bool) {
+	if full = IsFull(pool); pool.Stats().Idle == 0 && !full {
+		return max(l.Validity(), connectTimeout), full
+	}
+	return l.Validity(), full // the pool opens none: it has an idle one, or waits for one that others use
+}
+
+// IsFull reports whether others use all connections that the pool may open.
+func IsFull(pool *sql.DB) bool {
+	stats := pool.Stats()
+	return stats.MaxOpenConnections > 0 && stats.InUse >= stats.MaxOpenConnections
+}
+
+// NoConnection says why the pool gave no connection, and what to do about it. full is whether others
 // used all that it may open when it was asked.
-func noConnection(ctx context.Context, late bool, pool *sql.DB, full bool, bound time.Duration, err error) error {
+func NoConnection(ctx context.Context, late bool, pool *sql.DB, full bool, bound time.Duration, err error) error {
 	if !late {
 		return fmt.Errorf("elector: take a connection from the pool: %w", pgerr.Explain(pgerr.CauseOr(ctx, err)))
 	}

@@ -27,7 +27,11 @@ func (c *Conn) Hears(ctx context.Context, channel string, notify func(context.Co
 		if _, err := conn.ExecContext(ctx, "LISTEN "+channel); err != nil {
 			return err
 		}
-		defer func() { _, _ = conn.ExecContext(context.WithoutCancel(ctx), "UNLISTEN "+channel) }()
+		defer func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			defer cancel()
+			_, _ = conn.ExecContext(ctx, "UNLISTEN "+channel)
+		}()
 		if err := notify(ctx); err != nil {
 			return err
 		}
