@@ -16,6 +16,7 @@
 //	info   transaction scope        attempt                          its first attempt in transaction scope (elector.WithScope)
 //	info   not listening for loss   reason                           its first term, if the driver cannot be waited on
 //	info   became deputy            attempt                          its first event as the deputy
+//	info   too early to lead        attempt next                     the server is too new (elector.WithLockDelay), once
 //	info   leader changed           [previous] [leader] pid          another session leads now; no leader: it has no name
 //	info   leader elected again     leader pid                       on another session: it was restarted, say
 //	info   no leader known          previous                         nobody leads now

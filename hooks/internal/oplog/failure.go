@@ -106,10 +106,10 @@ func (h *Hook) failed(e hooks.Failure) (o outage, first bool) {
 }
 
 // OnCampaign traces an attempt, and logs the end of an outage, and that this candidate is healthy
-// again, in transaction scope, or has become the deputy.
+// again, in transaction scope, has become the deputy, or waits because the server is too new.
 func (h *Hook) OnCampaign(ctx context.Context, e hooks.Campaign) {
 	var was outage
-	var inside, deputy bool
+	var inside, deputy, early bool
 	h.with(e.Origin, func(c *candidate) {
 		c.lost = c.lost && e.Outcome == hooks.Failed
 		if e.Outcome != hooks.Failed && e.Outcome != hooks.Granted { // the line of the election tells of the outage
@@ -117,7 +117,8 @@ func (h *Hook) OnCampaign(ctx context.Context, e hooks.Campaign) {
 		}
 		c.ill = c.ill && e.WasUnhealthy == 0
 		inside, deputy = e.InTransaction && !c.inside, e.Deputy && !c.deputy
-		c.inside, c.deputy = c.inside || inside, e.Deputy
+		early = e.Outcome == hooks.TooEarly && !c.early
+		c.inside, c.deputy, c.early = c.inside || inside, e.Deputy, e.Outcome == hooks.TooEarly
 	})
 	if e.WasUnhealthy > 0 {
 		h.line(ctx, Info, "candidate healthy again", e.Origin, "after", round(e.WasUnhealthy))
@@ -130,6 +131,9 @@ func (h *Hook) OnCampaign(ctx context.Context, e hooks.Campaign) {
 	}
 	if deputy {
 		h.line(ctx, Info, "became deputy", e.Origin, "attempt", e.Attempt)
+	}
+	if early {
+		h.line(ctx, Info, "too early to lead", e.Origin, "attempt", e.Attempt, "next", round(e.Next))
 	}
 	h.line(ctx, Trace, "campaign attempt", e.Origin, "attempt", e.Attempt,
 		"outcome", string(e.Outcome), "deputy", e.Deputy, "took", round(e.Took), "next", round(e.Next))

@@ -39,6 +39,7 @@ type candidate struct {
 	outage  outage // of the database
 	deputy  bool   // it is the deputy
 	inside  bool   // it is in transaction scope
+	early   bool   // it waits because the server is too new to lead on
 	deaf    bool   // it does not listen for the loss of its session
 	leading bool   // between OnElected and OnDemoted
 	lost    bool   // it has lost a term, and no attempt has succeeded since

@@ -97,6 +97,7 @@ func everythingAtOnce(h *oplog.Hook) {
 	attempt(h, a, 1, hooks.Failed, 0)
 	attempt(h, a, 2, hooks.Failed, 1)
 	h.OnCampaign(ctx, hooks.Campaign{Origin: a, Attempt: 3, Outcome: hooks.Busy, Deputy: true, InTransaction: true})
+	h.OnCampaign(ctx, hooks.Campaign{Origin: a, Attempt: 4, Outcome: hooks.TooEarly, Next: time.Second})
 	h.OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpHeartbeat})
 	for range 2 { // it says once that it does not listen
 		h.OnElected(ctx, hooks.Elected{Origin: a, NotListening: errRefused})
@@ -242,6 +243,18 @@ func TestBecomingDeputyIsLoggedOnce(t *testing.T) {
 		h.OnCampaign(ctx, hooks.Campaign{Origin: b, Attempt: n + 1, Outcome: hooks.Busy})
 	}
 	if got, want := l.from(oplog.Info), []string{"info became deputy attempt=2", "info became deputy attempt=6"}; !slices.Equal(got, want) {
+		t.Errorf("logged %q, want %q", got, want)
+	}
+}
+
+func TestACandidateThatWaitsOnANewServerSaysSoOnce(t *testing.T) {
+	var l log
+	h := oplog.New(l.write)
+	for n, outcome := range []hooks.Outcome{hooks.TooEarly, hooks.TooEarly, hooks.Busy, hooks.Busy, hooks.TooEarly} {
+		h.OnCampaign(ctx, hooks.Campaign{Origin: a, Attempt: n + 1, Outcome: outcome, Next: 20 * time.Second})
+		h.OnCampaign(ctx, hooks.Campaign{Origin: b, Attempt: n + 1, Outcome: hooks.Busy})
+	}
+	if got, want := l.from(oplog.Info), []string{"info too early to lead attempt=1 next=20s", "info too early to lead attempt=5 next=20s"}; !slices.Equal(got, want) {
 		t.Errorf("logged %q, want %q", got, want)
 	}
 }
