@@ -11,7 +11,7 @@ parts="$asks internal/transaction internal/preflight internal/promotion internal
 declare -A may=(
   [internal/pgerr]='' [internal/backoff]='' [internal/lockkey]='' [internal/gate]='' [internal/turn]=''
   [internal/lease]='internal/pgerr' [internal/tenure]='internal/lease internal/pgerr'
-  [internal/election]='db internal/pin internal/lease internal/gate internal/lockkey internal/pgerr internal/backoff'
+  [internal/idle]='db internal/pin internal/pgerr' [internal/election]='db internal/pin internal/idle internal/lease internal/gate internal/lockkey internal/pgerr internal/backoff'
   [internal/pooled]="db internal/pin $spine" [internal/pair]="db $spine" [internal/holder]="db internal/pooled $spine"
   [internal/queue]="db internal/pooled $spine"
   [internal/pin]='db internal/pgerr internal/backoff'
@@ -75,8 +75,8 @@ for below in "${modules[@]}"; do
 done
 only ' \./internal/(pin|lock|session)$' <<<"$code" | not '^\./(elector|internal/\S+) ' |
   rule "only elector and internal/ import internal/lock and internal/session" || broken=1
-only ' \./internal/pin$' <<<"$code" | not '^\./internal/(election|session|transaction|pooled|fenced|listen) ' |
-  rule "only internal/election, session, transaction, pooled, fenced and listen import internal/pin" || broken=1
+only ' \./internal/pin$' <<<"$code" | not '^\./internal/(election|idle|session|transaction|pooled|fenced|listen) ' |
+  rule "only internal/election, idle, session, transaction, pooled, fenced and listen import internal/pin" || broken=1
 only ' \./elector( |$)' <<<"$imports" | not "^$above " |
   rule "only the packages above elector import it (the list of them is in scripts/imports.sh)" || broken=1
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/idle"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
 )
@@ -110,12 +111,16 @@ func (s *Session) call(ctx context.Context, call func(ctx context.Context, c *pi
 	}, nil)
 }
 
-// whileValid bounds a call. A session that was not started holds nothing, so each call on it gets the whole validity.
+// whileValid bounds a call. A session that was not started holds nothing, so each call on it gets the whole validity. But the
+// first answer must come soon: an idle connection may be silent for ever.
 func (s *Session) whileValid(ctx context.Context) (valid context.Context, stop func()) {
 	if s.started.Load() {
 		return s.proof.While(ctx, pgerr.ErrLeaseExpired)
 	}
 	validity := s.proof.Lease.Validity()
+	if s.PID() == 0 {
+		validity = min(validity, idle.AnswerWithin)
+	}
 	valid, cancel := context.WithTimeoutCause(ctx, validity, fmt.Errorf("%w within %v", pgerr.ErrNoAnswer, validity))
 	return valid, cancel
 }

@@ -3,7 +3,7 @@
 //
 //	election.go    Run: campaign, lead, again
 //	attempt.go     one attempt: lend a session, try, confirm
-//	source.go      where sessions come from, and what an error of the server means
+//	source.go      where sessions come from, and what an error of the server means (package idle: silent connections)
 //	pace.go        how long to wait between two attempts
 //	session.go     a connection: who owns it, how it ends, and how it is given up
 //	life.go        the life of a session: heartbeats, looks for its loss, and the one teardown

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pgelector/pgelector/internal/idle"
 	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
@@ -57,10 +58,11 @@ func (from *Source) LeaveOut(names ...string) {
 }
 
 // Retry checks the server if a check is due, and calls try. It calls try again at once if the pool may have a connection that
-// is better: one was dead, was left inside a transaction by other code, or led to an old primary. After an error the server
-// is checked again, because it may be another one by then.
+// is better: one was dead, was left inside a transaction by other code, or led to an old primary. If one did not answer, or
+// answered as a standby, the other idle connections are suspected, too: the next attempt takes them all at once (package idle).
+// After an error the server is checked again, because it may be another one by then.
 func (from *Source) Retry(ctx context.Context, try func() error) error {
-	for idle := from.pool.Stats().Idle; ; idle-- {
+	for left, suspected := from.pool.Stats().Idle, false; ; left-- {
 		err := from.check(ctx)
 		if err == nil {
 			err = try()
@@ -73,7 +75,12 @@ func (from *Source) Retry(ctx context.Context, try func() error) error {
 			from.Report("try", err)
 		}
 		dead := pgerr.MaybeBroken(err) && !errors.Is(err, pgerr.ErrSessionPooled)
-		if again := dead || errors.Is(err, pgerr.ErrOpenTransaction) || errors.Is(err, pgerr.ErrOldPrimary); !again || idle <= 0 {
+		again := dead || errors.Is(err, pgerr.ErrOpenTransaction) || errors.Is(err, pgerr.ErrOldPrimary)
+		if !again && !suspected && (errors.Is(err, pgerr.ErrNoAnswer) && !errors.Is(err, ErrAtBarrier) || errors.Is(err, pgerr.ErrServerReadOnly)) {
+			idle.Suspect(from.pool)
+			again, suspected = true, true
+		}
+		if !again || left <= 0 || ctx.Err() != nil {
 			return err
 		}
 	}
@@ -120,7 +127,7 @@ func (from *Source) Take(ctx context.Context) (*pin.Conn, error) {
 	}
 	own, stop := bare(ctx)
 	defer stop()
-	conn, late, err := pin.Take(own, from.pool, bound)
+	conn, late, err := idle.Take(own, from.pool, bound, min(from.Lease.Validity(), idle.AnswerWithin), func(err error) { from.Report("take", err) })
 	if err != nil {
 		return nil, noConnection(ctx, late, from.pool, full, bound, err)
 	}

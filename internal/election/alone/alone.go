@@ -16,7 +16,7 @@ import (
 const module = "github.com/pgelector/pgelector/"
 
 // Kernel is the kernel and what it stands on.
-var Kernel = []string{"db", "internal/backoff", "internal/election", "internal/gate", "internal/lease", "internal/lockkey", "internal/pgerr", "internal/pin"}
+var Kernel = []string{"db", "internal/backoff", "internal/election", "internal/gate", "internal/idle", "internal/lease", "internal/lockkey", "internal/pgerr", "internal/pin"}
 
 // Copy copies the kernel into a new module, named alone, and returns the module's directory. more are packages and files that
 // the module has besides: a file whose name ends in ".go.txt" becomes one of the command. require is the rest of go.mod.
