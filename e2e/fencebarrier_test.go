@@ -234,7 +234,7 @@ func frozenIsReplaced(t *testing.T, do, how string) {
 				t.Skip("database/sql has no COPY on pgx")
 			}
 			s := onShared(t)
-			settings := holderSettings{Driver: d.name(0), DSN: s.DSN(), Election: s.election(t), ID: unique("holder"), Do: do, Lease: short}
+			settings := holderSettings{Driver: d.name(0), DSN: s.DSN(), Election: s.election(t), ID: unique("holder"), Do: do, Lease: 2 * short} // also for what it does before it is frozen
 			text, err := json.Marshal(settings)
 			check(t, err)
 			holder := exec.Command(os.Args[0])
@@ -260,10 +260,10 @@ func frozenIsReplaced(t *testing.T, do, how string) {
 			}
 			check(t, sandbox.Signal(holder.Process, syscall.SIGSTOP))
 			began := time.Now()
-			next := s.stand(t, d.open(t, 0, s.DSN()), settings.Election, briefly)
+			next := s.stand(t, d.open(t, 0, s.DSN()), settings.Election)
 			campaigner := next.Elector
 			if how == "as one of many" {
-				campaigner = s.share(t, d.open(t, 0, s.DSN()), briefly).join(t, []string{settings.Election}).all[0]
+				campaigner = s.share(t, d.open(t, 0, s.DSN())).join(t, []string{settings.Election}).all[0]
 			}
 			term, err := campaigner.Campaign(soon(t))
 			if err != nil {
@@ -272,7 +272,7 @@ func frozenIsReplaced(t *testing.T, do, how string) {
 				}
 				t.Fatalf("not replaced: %v", err)
 			}
-			t.Logf("replaced after %.1f leases", time.Since(began).Seconds()/short.Seconds())
+			t.Logf("replaced after %.1f leases", time.Since(began).Seconds()/settings.Lease.Seconds())
 			if len(guards()) != 0 {
 				t.Error("elected during the transaction")
 			}

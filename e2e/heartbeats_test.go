@@ -54,7 +54,11 @@ func (s *server) beat(t *testing.T, d drivers, dsn, election string, leads bool)
 		Inside: transaction.Part{},
 		OnBeat: func(session.Beat) {},
 		Parts:  []session.Part{&preflight.Part{}, promotion.New(5 * time.Millisecond)},
-		Report: func(_ context.Context, _ session.Task, err error) { t.Error(err) },
+		Report: func(_ context.Context, task session.Task, err error) {
+			if task != session.Calling { // a driver that is slow to close a connection on a busy machine
+				t.Error(err)
+			}
+		},
 	}
 	c.Lease.Length, c.Lease.Heartbeat, c.Lease.Drain = time.Minute, 5*time.Millisecond, time.Second
 	if !leads {

@@ -20,7 +20,7 @@ func TestALeadersLeaseIsSeenByWhoeverMaySeeIt(t *testing.T) {
 		leader := f.leader(t, 0)
 		role := s.role(t, nil)
 		look := func(dsn string) *elector.Elector {
-			e, err := elector.New(d.open(t, 0, dsn), f.election)
+			e, err := elector.New(d.open(t, 0, dsn), f.election, elector.WithLease(lease))
 			check(t, err)
 			return e
 		}

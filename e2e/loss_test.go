@@ -33,7 +33,8 @@ import (
 
 // unbeaten are the options of a leader whose first heartbeat is due when these tests have long
 // failed. What it notices before, it was told, or has looked for.
-var unbeaten = []elector.Option{elector.WithLease(8 * time.Minute), elector.WithHeartbeatInterval(patience + patience/2), elector.WithRetryInterval(retry)}
+var unbeaten = []elector.Option{elector.WithLease(8 * time.Minute), elector.WithHeartbeatInterval(patience + patience/2),
+	elector.WithValidateInterval(0), elector.WithRetryInterval(retry)}
 
 // listens reports whether the driver's connections can be waited on.
 func (d drivers) listens() bool { return d.name(0) == "pgx" }

@@ -37,7 +37,7 @@ func TestTheLeadersLeaseAndTheStartOfItsTermAreSeenByAnyRole(t *testing.T) {
 			}
 			w := invaded(t, s)
 			role := d.open(t, 0, w.dsn(w.stranger))
-			asker, err := elector.New(role, "town")
+			asker, err := elector.New(role, "town", elector.WithLease(lease))
 			check(t, err)
 			sees := func(c *candidate, since time.Time) {
 				t.Helper()
@@ -95,7 +95,7 @@ func TestWhateverLooksWorksThroughATransactionPooler(t *testing.T) {
 		check(t, err)
 		monitor, err := health.New(pool, health.WithTimeout(time.Minute))
 		check(t, err)
-		follower, err := elector.New(pool, leader.Election())
+		follower, err := elector.New(pool, leader.Election(), elector.WithLease(lease))
 		check(t, err)
 		check(t, monitor.Add(follower))
 

@@ -62,7 +62,7 @@ func TestAnObserverSeesWhatAnotherProcessPublishesAnew(t *testing.T) {
 		f := s.launch(t, d, 2, func(_ int, s *settings) { s.Roster, s.Publish = schema, time.Minute })
 		leader := f.leader(t, 0)
 		follower := f.another(t, leader.ID)
-		e, err := elector.New(pool, f.election)
+		e, err := elector.New(pool, f.election, elector.WithLease(lease))
 		check(t, err)
 		ctx, stop := context.WithCancel(soon(t))
 		defer stop()

@@ -153,7 +153,7 @@ func TestTimesAreReadUnderEveryDateStyle(t *testing.T) {
 			pool := d.open(t, i, s.DSN()) // one connection, used again and again
 			_, err := pool.Exec("SET datestyle = " + style + "; SET timezone = 'Asia/Kathmandu'")
 			check(t, err)
-			e, err := elector.New(pool, election)
+			e, err := elector.New(pool, election, elector.WithLease(lease))
 			check(t, err)
 			leader, err := e.Leader(soon(t))
 			check(t, err)

@@ -16,7 +16,7 @@ import (
 // deputy waits until a process is the deputy, and returns its id.
 func (f *fleet) deputy(t *testing.T) (id string) {
 	t.Helper()
-	e, err := elector.New(f.s.admin, f.election)
+	e, err := elector.New(f.s.admin, f.election, elector.WithLease(lease))
 	check(t, err)
 	eventually(t, "there is a leader and a deputy", func() bool {
 		shown, err := e.Candidates(soon(t))
