@@ -11,6 +11,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/pooled"
 	"github.com/pgelector/pgelector/roster"
 )
@@ -51,8 +52,9 @@ func (w *watch) facts(ctx context.Context) (facts, error) {
 		return w.last, w.err
 	}
 	if w.looking == nil {
-		w.looking = make(chan struct{})
-		go w.lookOnce(w.looking)
+		looking := make(chan struct{})
+		w.looking = looking
+		go backoff.Apart(func() { w.lookOnce(looking) })()
 	}
 	looking := w.looking
 	w.mu.Unlock()

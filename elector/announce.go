@@ -3,6 +3,7 @@ package elector
 import (
 	"context"
 	"fmt"
+	"runtime/pprof"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -72,7 +73,7 @@ func (a *announcer) enqueue(n announcement) {
 	a.queue = append(a.queue, n)
 	if a.emptied == nil {
 		a.emptied = make(chan struct{})
-		go a.drain()
+		go backoff.Apart(a.drain)()
 	}
 }
 
@@ -215,6 +216,8 @@ func (a *announcer) elected(ctx context.Context, e hooks.Elected, end func(error
 		for _, r := range all {
 			r.elected = true
 		}
+		pprof.SetGoroutineLabels(ctx) // OnElected may be the work
+		defer pprof.SetGoroutineLabels(context.Background())
 		tell(a, "OnElected", all, func(h hooks.ElectedHook) { h.OnElected(ctx, e) }, func(err error) {
 			end(err)
 			a.panicked(err)

@@ -22,7 +22,7 @@ func (c *campaign) reportBlocker(ctx context.Context, seen lock.Holder) {
 		return
 	}
 	c.askedWho = time.Now()
-	holder, _, _ := holder.Of(ctx, c.pool, c.key, c.lease.Heartbeat) // one that is to try often has no more time
+	holder, _, _ := holder.Of(c.sends, c.pool, c.key, c.lease.Heartbeat) // one that is to try often has no more time
 	if holder.Blocks != "" && holder.Blocks == c.blocker {
 		c.report(ctx, hooks.Failure{Op: hooks.OpCampaign, Err: noLeader(holder)})
 		holder.Blocks = ""
@@ -42,5 +42,25 @@ func (c *campaign) awaitHealth(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// detach has the campaign, which may last for months, ask the server nothing with the values of ctx.
+func (c *campaign) detach(ctx context.Context) (stop func()) {
+	c.sends, stop = backoff.Detach(ctx)
+	return stop
+}
+
+// findLeader asks who leads, if a hook wants to know.
+func (c *campaign) findLeader(ctx context.Context) {
+	if !c.announcer.seesLeader() {
+		return
+	}
+	leader, led, err := holder.Of(c.sends, c.pool, c.key, c.lease.Length)
+	if !led {
+		leader = nobody
+	}
+	if err == nil {
+		c.saw(ctx, leader)
 	}
 }

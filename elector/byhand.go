@@ -53,7 +53,7 @@ func (e *Elector) TryCampaign(ctx context.Context) (term *Term, elected bool, er
 	}
 	defer release()
 	if err = e.awaitFirstCheck(ctx); err == nil {
-		r := e.newCampaign(true).attempt(ctx, true)
+		r := e.newCampaign(true).once(ctx)
 		term, err = r.term, r.err
 	}
 	switch {
@@ -64,6 +64,12 @@ func (e *Elector) TryCampaign(ctx context.Context) (term *Term, elected bool, er
 		return nil, false, fmt.Errorf("%w: the term has ended before it could begin: %w", ErrNotLeader, context.Cause(term.ctx))
 	}
 	return term, true, nil
+}
+
+// once makes the only attempt of a campaign, as a part of the caller's own call.
+func (c *campaign) once(ctx context.Context) result {
+	c.sends = ctx
+	return c.attempt(ctx, true)
 }
 
 // handOut reports whether Campaign or TryCampaign may return the term. If not, because the
@@ -133,7 +139,7 @@ func (e *Elector) TryRun(ctx context.Context, lead func(ctx context.Context, ter
 	if err := e.awaitFirstCheck(claimed); err != nil {
 		return false, err
 	}
-	r := e.newCampaign(false).attempt(claimed, true)
+	r := e.newCampaign(false).once(claimed)
 	if r.term == nil {
 		return false, r.err
 	}

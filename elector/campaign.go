@@ -16,6 +16,7 @@ import (
 // A campaign makes attempts until one is granted. What it counts ends with it.
 type campaign struct {
 	*candidate
+	sends    context.Context // of what it asks the server
 	began    time.Time
 	onTerm   func(*Term) // called before the hooks
 	unclaim  func()      // at the end of a term for the caller of Campaign or TryCampaign; nil for one of Run
@@ -33,6 +34,7 @@ type campaign struct {
 // run makes attempts until elected, refused, out of attempts or cancelled.
 func (c *campaign) run(ctx context.Context) (*Term, error) {
 	defer c.subscribe()()
+	defer c.detach(ctx)()
 	for {
 		c.awaitHealth(ctx)
 		r := c.attempt(ctx, false)
@@ -58,7 +60,7 @@ func (c *campaign) attempt(ctx context.Context, last bool) result {
 	}
 	c.attempts++
 	start := time.Now()
-	trying, stop := backoff.Either(ctx, c.monitor.healthy())
+	trying, stop := backoff.Either(c.sends, c.monitor.healthy())
 	got := c.acquire(trying, last)
 	unhealthy := trying.Err() != nil
 	stop()
@@ -164,7 +166,7 @@ func (c *campaign) elected(ctx context.Context, got lock.Attempt, event hooks.Ca
 			onElected()
 		}
 	})
-	go t.stepDown() // after the campaign's last look at what the term sees
+	go backoff.Apart(t.stepDown)() // after the campaign's last look at what the term sees
 	return t
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/pgelector/pgelector/internal/fenced"
 	"github.com/pgelector/pgelector/internal/gate"
 	"github.com/pgelector/pgelector/internal/handover"
-	"github.com/pgelector/pgelector/internal/holder"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/promotion"
 	"github.com/pgelector/pgelector/internal/session"
@@ -90,20 +89,6 @@ func (n *candidate) recovered() time.Duration {
 // report posts a failure, and does not wait for the hooks.
 func (n *candidate) report(ctx context.Context, f hooks.Failure) {
 	n.announcer.post(n.announcer.failure(ctx, f))
-}
-
-// findLeader asks who leads, if a hook wants to know.
-func (n *candidate) findLeader(ctx context.Context) {
-	if !n.announcer.seesLeader() {
-		return
-	}
-	leader, led, err := holder.Of(ctx, n.pool, n.key, n.lease.Length)
-	if !led {
-		leader = nobody
-	}
-	if err == nil {
-		n.saw(ctx, leader)
-	}
 }
 
 // nobody leads.

@@ -38,7 +38,7 @@ func play(t *testing.T, script string, bad, good int) (healths string, reports [
 		s := &scripted{script: script}
 		m := newHealthMonitor(s.check, HealthPolicy{Minimum: 0.5, Interval: time.Second, StepDownAfter: bad, CampaignAfter: good},
 			func(err error) { reports = append(reports, err) })
-		m.start(t.Context())
+		m.start()
 		defer m.stop()
 		time.Sleep(time.Millisecond)
 		for _, c := range script {
@@ -118,14 +118,14 @@ func TestAHangingCheckUsesOneGoroutineOnly(t *testing.T) {
 			return HealthReport{Score: 1}
 		}, HealthPolicy{Minimum: 0.5, Interval: time.Second, StepDownAfter: 3, CampaignAfter: 2}, func(error) {})
 		for range 2 {
-			m.start(t.Context())
+			m.start()
 			time.Sleep(time.Hour)
 			if n := begun.Load(); n != 1 || m.result().Healthy || !errors.Is(m.result().Err, errCheckTimeout) {
 				t.Errorf("%d checks were started, and the last is %+v", n, m.result())
 			}
 			m.stop()
 		}
-		m.start(t.Context())
+		m.start()
 		defer m.stop()
 		<-m.firstCheck()
 		close(release)
@@ -144,7 +144,7 @@ func TestHealthyEndsAndRecoveredFollows(t *testing.T) {
 			t.Error("healthy before the first check")
 		}
 		start := time.Now()
-		m.start(t.Context())
+		m.start()
 		defer m.stop()
 		<-m.firstCheck()
 		healthy := m.healthy()
@@ -168,7 +168,7 @@ func TestStopEndsTheContextOfTheCheckAndReportsNothing(t *testing.T) {
 		m := newHealthMonitor(s.check, HealthPolicy{Minimum: 1, Interval: time.Minute, StepDownAfter: 1, CampaignAfter: 1},
 			func(err error) { t.Errorf("reported %v", err) })
 		m.stop() // before a Start
-		m.start(t.Context())
+		m.start()
 		synctest.Wait()
 		m.stop()
 		m.stop()
@@ -178,7 +178,7 @@ func TestStopEndsTheContextOfTheCheckAndReportsNothing(t *testing.T) {
 		s = &scripted{script: "+"}
 		m.check = s.check
 		for range 20 {
-			m.start(t.Context())
+			m.start()
 			time.Sleep(time.Second)
 			m.stop()
 			synctest.Wait()
@@ -195,7 +195,7 @@ func TestChecksThatWereMissedAreNotMadeUpFor(t *testing.T) {
 		s := &scripted{script: "-+"}
 		m := newHealthMonitor(s.check, HealthPolicy{Minimum: 0.5, Interval: time.Second, StepDownAfter: 1, CampaignAfter: 1},
 			func(error) { time.Sleep(10 * time.Second) })
-		m.start(t.Context())
+		m.start()
 		defer m.stop()
 		time.Sleep(12500 * time.Millisecond)
 		if n := s.asked.Load(); n != 4 { // at 0, 10, 11 and 12 s
@@ -210,7 +210,7 @@ func TestNothingIsReportedAfterStop(t *testing.T) {
 		reported := 0
 		m := newHealthMonitor((&scripted{script: "-"}).check, HealthPolicy{Minimum: 0.5, Interval: time.Second, StepDownAfter: 1, CampaignAfter: 1},
 			func(error) { time.Sleep(time.Second); reported++ })
-		m.start(t.Context())
+		m.start()
 		synctest.Wait()
 		m.stop()
 		if reported != 1 {

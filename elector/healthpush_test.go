@@ -19,7 +19,7 @@ func TestAReportCountsAtOnceAndUntilTheNext(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var reports []error
 				m := newHealthMonitor(check, HealthPolicy{Minimum: 0.5, Interval: time.Second, StepDownAfter: 3, CampaignAfter: 3}, func(err error) { reports = append(reports, err) })
-				m.start(t.Context())
+				m.start()
 				defer m.stop()
 				<-m.firstCheck()
 				healthy := m.healthy()
@@ -55,7 +55,7 @@ func TestAReportOutlivesACampaignAndCallsNoHookBetweenThem(t *testing.T) {
 	if reports != 0 || m.result().Healthy {
 		t.Errorf("%d hooks were called; %+v", reports, m.result())
 	}
-	m.start(t.Context())
+	m.start()
 	if m.healthy().Err() == nil || reports != 1 {
 		t.Errorf("healthy: %t, %d reports", m.healthy().Err() == nil, reports)
 	}
@@ -76,7 +76,7 @@ func TestACheckSaysWhyItIsBad(t *testing.T) {
 		var got error
 		m := newHealthMonitor(func(context.Context) HealthReport { return HealthReport{Score: 0.1, Why: "queue of 900"} },
 			HealthPolicy{Minimum: 0.5, Interval: time.Second, StepDownAfter: 1, CampaignAfter: 1}, func(err error) { got = err })
-		m.start(t.Context())
+		m.start()
 		<-m.firstCheck()
 		m.stop()
 		if got == nil || got.Error() != "elector: the candidate is unhealthy: the score is 0.1, below the minimum of 0.5: queue of 900" {

@@ -22,7 +22,7 @@ func (e *Elector) claim(ctx context.Context) (claimed context.Context, release f
 	}
 	claimed, release = backoff.Either(ctx, e.closing) // first: it panics if ctx is nil
 	e.claimed = make(chan struct{})
-	e.monitor.start(ctx)
+	e.monitor.start()
 	return claimed, release, nil
 }
 
@@ -86,14 +86,14 @@ func (e *Elector) Start(ctx context.Context) error {
 	}
 	e.background, e.started = b, b
 	e.mu.Unlock()
-	go func() {
+	go backoff.Apart(func() {
 		defer close(b.done)
 		defer release()
 		err := e.run(ctx, claimed, nil)
 		if _, outside := errors.AsType[*contextError](err); !outside { // with any cause, also one that cannot be compared
 			b.err = err
 		}
-	}()
+	})()
 	return nil
 }
 

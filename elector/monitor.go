@@ -68,8 +68,8 @@ func (m *healthMonitor) reset() {
 	m.last.Current = m.on
 }
 
-// start begins to check. The checks' context has the values of ctx, but outlives it.
-func (m *healthMonitor) start(ctx context.Context) {
+// start begins to check. The checks carry nothing of the call that begins them.
+func (m *healthMonitor) start() {
 	m.mu.Lock()
 	m.on = true
 	m.reset()
@@ -77,12 +77,13 @@ func (m *healthMonitor) start(ctx context.Context) {
 	if m.check == nil {
 		return
 	}
-	ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	var ctx context.Context
+	ctx, m.cancel = context.WithCancel(context.Background())
 	m.stopped = make(chan struct{})
-	go func() {
+	go backoff.Apart(func() {
 		defer close(m.stopped)
 		m.run(ctx)
-	}()
+	})()
 }
 
 // stop cancels the context of a running check, but does not wait for the check. Nothing is

@@ -207,10 +207,12 @@ func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 		wakeUps := wakeup.New()
 		unsubscribe := e.subscribe(wakeUps.Wake, func(what event, _ string) bool { return what == eventFree || what == eventLed })
 		defer unsubscribe()
+		sends, stop := backoff.Detach(ctx) // no look is part of the caller's trace
+		defer stop()
 		var last Leader
 		var lastErr error
 		for first := true; ; first = false {
-			leader, err := e.Leader(ctx)
+			leader, err := e.Leader(sends)
 			if ctx.Err() != nil {
 				return
 			}
@@ -221,7 +223,7 @@ func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 				}
 				last, lastErr = leader, err
 			}
-			sleep(ctx, backoff.Jitter(e.retryEvery()), wakeUps)
+			sleep(sends, backoff.Jitter(e.retryEvery()), wakeUps)
 		}
 	}
 }

@@ -340,7 +340,8 @@ func WithTokenEpoch(n int) SessionOption {
 // within StepDownAfter + 1 intervals.
 //
 // The elector calls check on a separate goroutine, one call at a time, from the start of
-// its campaign to the end of its term. The check's context ends with its interval. If a
+// its campaign to the end of its term. The check's context ends with its interval, and carries no values
+// of the context that the campaign was given. If a
 // call ignores that, the elector starts no other call, and counts each interval as one
 // more bad check.
 //

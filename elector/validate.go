@@ -3,6 +3,7 @@ package elector
 import (
 	"time"
 
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/session"
 	"github.com/pgelector/pgelector/internal/validate"
 )
@@ -23,6 +24,8 @@ func validation(every time.Duration, last func() []*Term) *validate.Part {
 func (t *Term) validate(held map[int64]bool) {
 	if !held[t.key] && t.begin() { // the lock is not released meanwhile
 		defer t.work.Finish()
-		_ = t.lock.Verify(t.ctx) // which ends the session if the lock is gone
+		ctx, stop := backoff.Detach(t.ctx)
+		defer stop()
+		_ = t.lock.Verify(ctx) // which ends the session if the lock is gone
 	}
 }

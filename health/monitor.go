@@ -309,7 +309,8 @@ func (m *Monitor) join() *question {
 	q := &question{about: m.changes, done: make(chan struct{})}
 	m.asking = q
 	m.calls++
-	go m.pursue(q, keysOf(m.electors))
+	keys := keysOf(m.electors)
+	go backoff.Apart(func() { m.pursue(q, keys) })() // for all who ask meanwhile
 	return q
 }
 

@@ -46,8 +46,10 @@
 //     reported only to hooks that are still to be closed. A panic in OnError, when that
 //     reports a panic, is dropped.
 //   - The context of every event but OnElected is never cancelled. It carries the values
-//     of the campaign's context, but for [Closed], [OpHook], [OpHealth], [OpCall] and what a
-//     shared session reports.
+//     of the context that Run, Start, Campaign or TryCampaign was given, trace and baggage among them,
+//     but for [Closed], [OpHook], [OpHealth], [OpSetting], [OpCall], an [OpRequest] that the server
+//     did not answer, and what a shared session reports. The goroutine has no pprof labels; in OnElected it
+//     has those of the context.
 //   - A hook must not wait for the elector that calls it: Stop, or Resign of the term,
 //     would wait for the hook in turn.
 //

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/backoff"
 )
 
 // maxWaiting bounds the terms that wait to be written. At one election a second it covers
@@ -350,7 +351,7 @@ func (r *Roster) note(change func(*ledger)) {
 	r.overflow += r.ledger.dropped - dropped
 	if !r.running {
 		r.running = true
-		go r.run()
+		go backoff.Apart(r.run)()
 	}
 	if r.ledger.news {
 		r.wakeUp()

@@ -174,8 +174,10 @@ type Leader struct {
 func (r *Roster) Observe(ctx context.Context, e *elector.Elector) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		ctx, stop := context.WithCancel(ctx)
+		sends, undo := backoff.Detach(ctx) // as those of the elector's Observe
+		defer undo()
 		leaders := make(chan sighting)
-		go sight(ctx, e, leaders)
+		go backoff.Apart(func() { sight(sends, e, leaders) })()
 		defer func() {
 			stop()
 			for range leaders { // until it has ended
@@ -192,10 +194,10 @@ func (r *Roster) Observe(ctx context.Context, e *elector.Elector) iter.Seq2[Lead
 					return
 				}
 				if l, err = (Leader{Leader: s.leader}), s.err; err == nil && s.leader.PID != 0 {
-					l.Published, err = r.answered(ctx, e, s.leader)
+					l.Published, err = r.answered(sends, e, s.leader)
 				}
 			case <-changes.C:
-				if !r.hasChanged(ctx, e, &l) {
+				if !r.hasChanged(sends, e, &l) {
 					continue
 				}
 			}

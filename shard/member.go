@@ -12,6 +12,7 @@ import (
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
@@ -178,7 +179,11 @@ func (m *member) count(ctx context.Context) {
 	if m.sticky > 0 && !direct {
 		candidate = m.session.CandidateID()
 	}
-	go func() { m.surveys <- look(ctx, m.pool, patience, direct, m.group, m.seatKeys, candidate, wanted) }()
+	go backoff.Apart(func() {
+		ctx, stop := backoff.Detach(ctx)
+		defer stop()
+		m.surveys <- look(ctx, m.pool, patience, direct, m.group, m.seatKeys, candidate, wanted)
+	})()
 	if len(wanted) > 0 {
 		m.lookAt = time.Now().Add(m.pause)
 		m.pause = min(m.pause+m.pause/4, maxPause) // until some are free

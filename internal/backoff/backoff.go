@@ -65,7 +65,7 @@ func Either(ctx, other context.Context) (either context.Context, stop func()) {
 
 // Await makes a driver call, which may not return when its context ends, as on a dead
 // link. It waits for the answer until ctx ends; then it returns the cause, and leaves the
-// call to its own goroutine. It is the one way to abandon a driver call.
+// call to its own goroutine, which has the pprof labels of ctx. It is the one way to abandon a driver call.
 func Await[T any](ctx context.Context, call func(context.Context) (T, error)) (T, error) {
 	return AwaitOr(ctx, call, func(T) {})
 }
@@ -86,6 +86,7 @@ func AwaitOr[T any](ctx context.Context, call func(context.Context) (T, error), 
 func Answer(ctx context.Context, call func() error, late func()) (answered bool, err error) {
 	answers := make(chan error) // unbuffered: once sent, it was received
 	go func() {
+		label(ctx)
 		err := call()
 		select {
 		case answers <- err:
@@ -101,16 +102,4 @@ func Answer(ctx context.Context, call func() error, late func()) (answered bool,
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
 	}
-}
-
-// Guard makes a call of the user's, on a goroutine that the call may end (runtime.Goexit). A panic
-// ends the call alone.
-func Guard(call func()) {
-	returned := make(chan struct{})
-	go func() {
-		defer close(returned)
-		defer func() { _ = recover() }()
-		call()
-	}()
-	<-returned
 }

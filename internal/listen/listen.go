@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/pin"
 	"github.com/pgelector/pgelector/internal/session"
 )
@@ -24,10 +25,12 @@ func (Part) Started(from *session.Source, s *session.Session) {
 	if from.ListensForLoss() != nil {
 		return
 	}
-	go s.Pin().Listen(s.Context(), wait, func(err error) {
-		s.Broke(err)
-		session.Suspect(from.Pool())
-	})
+	go backoff.Apart(func() {
+		s.Pin().Listen(s.Context(), wait, func(err error) {
+			s.Broke(err)
+			session.Suspect(from.Pool())
+		})
+	})()
 }
 
 // wait is a pin.Wait.

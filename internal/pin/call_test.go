@@ -78,7 +78,7 @@ func TestAStatementThatTheServerHasForgottenIsAskedOnceMore(t *testing.T) {
 		})
 		d = &drivertest.Driver{Query: pings(forgotten), Exec: executes}
 		pinned(t, d, func(t *testing.T, c *pin.Conn) {
-			err := within(t, c, func(ctx context.Context, _ *db.Queries) error { return c.Begin(ctx) })
+			err := within(t, c, func(ctx context.Context, _ *db.Queries) error { return c.Begin() })
 			if err != nil || !c.InTx() {
 				t.Fatal(err)
 			}
@@ -143,7 +143,7 @@ func TestADiscardLeavesATransactionOpenUnlessThereIsOneOrNothingWasChanged(t *te
 			}
 		}, []string{"query Ping", "query Ping", "close"}},
 		"its own transaction failed": {false, func(t *testing.T, c *pin.Conn) {
-			_ = within(t, c, func(ctx context.Context, _ *db.Queries) error { return c.Begin(ctx) })
+			_ = within(t, c, func(ctx context.Context, _ *db.Queries) error { return c.Begin() })
 			if err := within(t, c, ping); c.IsInLeftTx(err) {
 				t.Errorf("it is said to be left by others: %v", err)
 			}
@@ -152,7 +152,7 @@ func TestADiscardLeavesATransactionOpenUnlessThereIsOneOrNothingWasChanged(t *te
 			}
 		}, []string{"begin", "query Ping", "commit", "exec BEGIN", "close"}},
 		"in its own transaction": {false, func(t *testing.T, c *pin.Conn) {
-			_ = within(t, c, func(ctx context.Context, _ *db.Queries) error { return c.Begin(ctx) })
+			_ = within(t, c, func(ctx context.Context, _ *db.Queries) error { return c.Begin() })
 		}, []string{"begin", "rollback", "exec BEGIN", "close"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -199,7 +199,7 @@ func TestTheRollBackOfATransactionOnADeadLinkAsksNothing(t *testing.T) {
 			Beginning:   func(ctx context.Context, _ driver.TxOptions) error { of = ctx; return nil },
 			RollingBack: func() error { cancelled = of.Err() != nil; return nil }}
 		pinned(t, d, func(t *testing.T, c *pin.Conn) {
-			_ = within(t, c, func(ctx context.Context, _ *db.Queries) error { return c.Begin(ctx) })
+			_ = within(t, c, func(ctx context.Context, _ *db.Queries) error { return c.Begin() })
 			c.Discard(true, dead)
 			synctest.Wait()
 			if cancelled != dead {
@@ -363,7 +363,7 @@ func TestInsideATransactionItsStatementsAreItsOwn(t *testing.T) {
 	errBegin := errors.New("no transaction")
 	pinned(t, d, func(t *testing.T, c *pin.Conn) {
 		err := within(t, c, func(ctx context.Context, _ *db.Queries) error {
-			if err := c.Begin(ctx); err != nil {
+			if err := c.Begin(); err != nil {
 				return err
 			}
 			if err := c.Exec(ctx, "SAVEPOINT s"); err != nil {
@@ -386,7 +386,7 @@ func TestInsideATransactionItsStatementsAreItsOwn(t *testing.T) {
 	})
 	d = &drivertest.Driver{Beginning: func(context.Context, driver.TxOptions) error { return errBegin }}
 	pinned(t, d, func(t *testing.T, c *pin.Conn) {
-		if err := within(t, c, func(ctx context.Context, _ *db.Queries) error { return c.Begin(ctx) }); !errors.Is(err, errBegin) || c.InTx() {
+		if err := within(t, c, func(ctx context.Context, _ *db.Queries) error { return c.Begin() }); !errors.Is(err, errBegin) || c.InTx() {
 			t.Errorf("in a transaction %t: %v", c.InTx(), err)
 		}
 		c.GiveBack()
@@ -411,7 +411,7 @@ func TestAfterATransactionThatCouldNotBeginStatementsAreOutsideOne(t *testing.T)
 	errRefused := errors.New("refused")
 	d := &drivertest.Driver{Exec: executes, Query: pings(), Beginning: func(context.Context, driver.TxOptions) error { return errRefused }}
 	pinned(t, d, func(t *testing.T, c *pin.Conn) {
-		if err := within(t, c, func(ctx context.Context, _ *db.Queries) error { return c.Begin(ctx) }); !errors.Is(err, errRefused) || c.InTx() {
+		if err := within(t, c, func(ctx context.Context, _ *db.Queries) error { return c.Begin() }); !errors.Is(err, errRefused) || c.InTx() {
 			t.Errorf("in a transaction: %t: %v", c.InTx(), err)
 		}
 		if err := within(t, c, ping); err != nil {

@@ -49,7 +49,7 @@ type Conn struct {
 	ear ear
 }
 
-// Take takes a connection from the pool, within that time. Its calls carry the values of ctx.
+// Take takes a connection from the pool, within that time.
 // late reports that the time was over before ctx was.
 func Take(ctx context.Context, pool *sql.DB, within time.Duration) (c *Conn, late bool, err error) {
 	waitCtx, cancel := context.WithTimeout(ctx, within)
@@ -63,7 +63,7 @@ func Take(ctx context.Context, pool *sql.DB, within time.Duration) (c *Conn, lat
 		return nil, ctx.Err() == nil && waitCtx.Err() != nil, err
 	}
 	c = &Conn{conn: conn, q: db.New(conn), prepared: map[string]*sql.Stmt{}, slot: make(chan struct{}, 1)}
-	c.ctx, c.giveUp = context.WithCancel(context.WithoutCancel(ctx))
+	c.ctx, c.giveUp = context.WithCancel(context.Background())
 	return c, false, nil
 }
 
@@ -78,8 +78,8 @@ func CheckOpen(pool *sql.DB) error {
 	return nil
 }
 
-// Call makes a call when those before it are answered, and waits for its answer until ctx is
-// done. Then it returns the cause, and the call goes on: cancelling it would cost the
+// Call makes a call, with the values of ctx, when those before it are answered, and waits for its answer until
+// ctx is done. Then it returns the cause, and the call goes on: cancelling it would cost the
 // connection, because both drivers close one whose context ends. then receives the call's
 // error, and returns the one that Call returns. late is called if the call succeeds when Call
 // has returned.
@@ -87,12 +87,13 @@ func (c *Conn) Call(ctx context.Context, call Call, then func(error) error, late
 	if err := c.takeSlot(ctx); err != nil {
 		return false, err
 	}
+	within, stop := backoff.Either(context.WithoutCancel(ctx), c.ctx)
 	return backoff.Answer(ctx, func() error {
-		defer func() { <-c.slot }()
+		defer func() { stop(); <-c.slot }()
 		outside := c.tx == nil
-		err := call(c.ctx, c.q)
+		err := call(within, c.q)
 		if pgerr.IsMissingStatement(err) && outside { // a transaction has failed with it
-			err = call(c.ctx, c.q) // nothing was executed, and the driver prepares it anew
+			err = call(within, c.q) // nothing was executed, and the driver prepares it anew
 		}
 		c.broken.Store(pgerr.Broken(err))
 		c.tainted = c.tainted || c.IsInLeftTx(err)

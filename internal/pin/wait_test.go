@@ -201,7 +201,7 @@ func TestDiscardBesideAnOpenTransactionEndsTheWait(t *testing.T) {
 				}()
 				synctest.Wait()
 				if inTx {
-					_, err := c.Call(t.Context(), func(ctx context.Context, _ *db.Queries) error { return c.Begin(ctx) }, func(err error) error { return err }, func() {})
+					_, err := c.Call(t.Context(), func(ctx context.Context, _ *db.Queries) error { return c.Begin() }, func(err error) error { return err }, func() {})
 					if err != nil {
 						t.Fatal(err)
 					}

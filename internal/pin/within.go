@@ -16,9 +16,10 @@ func (c *Conn) Queries() *db.Queries { return c.q }
 // InTx reports whether calls are made within a transaction.
 func (c *Conn) InTx() bool { return c.tx != nil }
 
-// Begin has the next calls made within a transaction, until RollBack or Commit.
-func (c *Conn) Begin(ctx context.Context) error {
-	tx, err := c.conn.BeginTx(ctx, nil)
+// Begin has the next calls made within a transaction, until RollBack or Commit. It outlives the call that
+// begins it, and carries none of that call's values.
+func (c *Conn) Begin() error {
+	tx, err := c.conn.BeginTx(c.ctx, nil)
 	if err == nil {
 		c.tx, c.q = tx, db.New(tx)
 	}

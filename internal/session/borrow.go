@@ -26,15 +26,14 @@ func (i *Idle) More() bool {
 // borrowed counts the sessions of this process.
 var borrowed atomic.Int64
 
-// borrow takes a connection from the pool. The session carries the values of ctx but
-// outlives it.
+// borrow takes a connection from the pool. The session outlives ctx, and carries none of its values.
 func borrow(ctx context.Context, pool *sql.DB, l lease.Lease, onAbandonedCall func(error)) (*Session, error) {
 	bound, full := timeToConnect(pool, l)
 	conn, late, err := pin.Take(ctx, pool, bound)
 	if err != nil {
 		return nil, NoConnection(ctx, late, pool, full, bound, err)
 	}
-	s := &Session{Proof: lease.NewProof(l, lease.ClockOf(pool.Driver())), pin: conn, life: newLife(ctx), Backend: Backend{Number: borrowed.Add(1)}, onAbandonedCall: onAbandonedCall}
+	s := &Session{Proof: lease.NewProof(l, lease.ClockOf(pool.Driver())), pin: conn, life: newLife(), Backend: Backend{Number: borrowed.Add(1)}, onAbandonedCall: onAbandonedCall}
 	s.owner = connection{s}
 	return s, nil
 }

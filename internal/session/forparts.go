@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/pin"
 )
 
@@ -62,7 +63,7 @@ func (s *Session) Prepare(ctx context.Context, statements ...string) error {
 func (s *Session) AtEnd(end func()) { s.life.atEnd = append(s.life.atEnd, end) }
 
 // Go runs beside the session what soon returns after its end. Discard waits for it.
-func (s *Session) Go(run func()) { s.life.helpers.Go(run) }
+func (s *Session) Go(run func()) { s.life.helpers.Go(backoff.Apart(run)) }
 
 // PingDriver sends a statement that no driver prepares.
 func PingDriver(ctx context.Context, s *Session) error {

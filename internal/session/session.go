@@ -110,9 +110,9 @@ type life struct {
 	atEnd      []func()       // called before the connection is given up
 }
 
-func newLife(ctx context.Context) *life {
+func newLife() *life {
 	l := &life{suspect: make(chan struct{}, 1), closed: make(chan struct{}), holds: gate.New()}
-	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	l.ctx, l.cancel = context.WithCancelCause(context.Background())
 	l.termCtx, l.endTerms = context.WithCancelCause(l.ctx)
 	return l
 }

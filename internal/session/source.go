@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
@@ -127,13 +128,13 @@ func (from *Source) Start(s *Session) {
 	s.life.started.Store(true)
 	s.owner.Drop(false)
 	for _, run := range s.life.companions {
-		s.life.helpers.Go(run)
+		s.Go(run)
 	}
 	leave, own, parts := live.join(from.pool, s), from.Copy(), from.Parts
 	for _, part := range parts {
 		part.Started(from, s)
 	}
-	go func() {
+	go backoff.Apart(func() {
 		defer leave()
 		s.keep(func(b Beat) error {
 			return parts.each(func(p Part) error { return p.Beat(s, b) })
@@ -143,7 +144,7 @@ func (from *Source) Start(s *Session) {
 			}
 			own.OnBeat(b)
 		})
-	}()
+	})()
 }
 
 // SettingsFor are the settings of a session for the lock of that key, as a statement's parameter.

@@ -34,7 +34,7 @@ type worker struct {
 	barrierTriedAt time.Time // when the first of those that wait at a barrier was last tried
 }
 
-func (s *Shared) startWorker() { go (&worker{Shared: s}).work() }
+func (s *Shared) startWorker() { go backoff.Apart((&worker{Shared: s}).work)() }
 
 func (w *worker) work() {
 	defer close(w.worked)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/session"
@@ -103,7 +104,9 @@ func (h *sharing) attempt(ctx context.Context, r reply) (a lock.Attempt) {
 	case r.session != nil:
 		a = lock.Attempt{Outcome: lock.Granted, Lock: lock.NewShared(h.Key, r.session, r.token, r.others)}
 	case r.offered && h.takeTurn(ctx):
+		ctx, stop := backoff.Detach(ctx) // as the session's own statements are
 		a, r.err = h.own.OnChecked(ctx, func() (lock.Attempt, error) { return h.succeed(ctx, h.own, func() *session.Session { return nil }) })
+		stop()
 		<-h.shared.taking
 	default:
 		a = lock.Attempt{Outcome: lock.Busy, Holder: r.holder}

@@ -92,7 +92,7 @@ func (t *Transaction) begin(ctx context.Context) error {
 // code has left open is an error.
 func begin(ctx context.Context, s *session.Session, statements ...string) error {
 	_, err := s.Fresh().Call(ctx, func(ctx context.Context, _ *db.Queries) error {
-		err := s.Pin().Begin(ctx)
+		err := s.Pin().Begin()
 		for _, statement := range statements {
 			if err == nil {
 				err = s.Pin().Exec(ctx, statement)

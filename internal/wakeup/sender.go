@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/pooled"
 	"github.com/pgelector/pgelector/internal/session"
 )
@@ -55,7 +56,7 @@ func (s *Sender) add(payload string) (done <-chan struct{}) {
 	done = s.next.done
 	if !s.sending {
 		s.sending = true
-		go s.sendAll()
+		go backoff.Apart(s.sendAll)()
 	}
 	return done
 }

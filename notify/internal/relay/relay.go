@@ -69,11 +69,11 @@ func (r *Relay) Subscribe(wake func(payload string)) (unsubscribe func()) {
 		ctx, stop := context.WithCancel(context.Background())
 		before, idle := r.idle, make(chan struct{})
 		r.stop, r.idle = stop, idle
-		go func() {
+		go backoff.Apart(func() {
 			defer close(idle)
 			<-before // one connection at a time
 			r.serve(ctx)
-		}()
+		})()
 	}
 	return sync.OnceFunc(func() { r.unsubscribe(s) })
 }
