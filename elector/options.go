@@ -24,6 +24,7 @@ import (
 	"github.com/pgelector/pgelector/internal/session"
 	"github.com/pgelector/pgelector/internal/syncrep"
 	"github.com/pgelector/pgelector/internal/transaction"
+	"github.com/pgelector/pgelector/internal/validate"
 )
 
 // An Option changes a default of New. Each checks its own argument; New checks them
@@ -160,6 +161,7 @@ type config struct {
 	takesRequests   bool
 
 	validateInterval time.Duration
+	validateChosen   bool
 }
 
 // onSharedSession is an option of each election of a shared session, and of the session.
@@ -185,6 +187,7 @@ const (
 	defaultDeputyInterval  = 100 * time.Millisecond
 	defaultBackoff         = time.Second
 	defaultValidate        = time.Second
+	minValidate            = 100 * time.Millisecond // PostgreSQL spends 50 µs or more on a look into pg_locks
 	backoffGrowth          = 5 // the longest backoff, in shortest ones, when not chosen
 	maxCandidateID         = 63
 )
@@ -282,16 +285,18 @@ func WithHeartbeatInterval(d time.Duration) SessionOption {
 // WithValidateInterval sets how often a leader checks in pg_locks that it still holds its locks, beside
 // its heartbeats: other code, or the driver, may have released them on its connection. Each check
 // is one statement for all locks of a session. A lock that is gone ends the session, and its terms, with
-// ErrSessionLost. Default 1 s; 0 turns the checks off; at least 10 ms, at most 24 h.
+// ErrSessionLost. Default 1 s, or ten heartbeat intervals if they are shorter; 0 turns the checks off; at least
+// 100 ms, at most ten heartbeat intervals.
 //
-// The checks are put off so that the waits for their answers take at most 1/2000 of the time: a
-// server with thousands of locks takes longer. But one comes at the latest with each tenth heartbeat.
+// The checks are put off so that they take at most 1/2000 of the time of one processor of the server, by the
+// least of the last three: a server with thousands of locks takes longer. A slow network puts off nothing, unless a
+// check takes half of the interval. But one comes at the latest with each tenth heartbeat.
 // Settings has the interval in force. In transaction scope each heartbeat proves that the
 // locks are held, and this option does nothing.
 func WithValidateInterval(d time.Duration) SessionOption {
 	return sessionOption{func(c *config) error {
-		c.validateInterval = d
-		return check(d == 0 || minRetry <= d && d <= maxRetry, "WithValidateInterval", d, "want 0 or %v <= interval <= %v", minRetry, maxRetry)
+		c.validateInterval, c.validateChosen = d, true
+		return check(d == 0 || d >= minValidate, "WithValidateInterval", d, "want 0 or interval >= %v", minValidate)
 	}}
 }
 
@@ -599,7 +604,7 @@ func WithRequests(take bool) CommonOption {
 }
 
 func configure[O Option](election string, opts []O) (config, error) {
-	c := config{lease: lease.Lease{Length: defaultLease}, readOnlyTimeout: defaultReadOnlyTimeout, gracefulRelease: true, takesRequests: true, validateInterval: defaultValidate, healthPolicy: HealthPolicy{Minimum: defaultMinimum}}
+	c := config{lease: lease.Lease{Length: defaultLease}, readOnlyTimeout: defaultReadOnlyTimeout, gracefulRelease: true, takesRequests: true, healthPolicy: HealthPolicy{Minimum: defaultMinimum}}
 	if err := CheckElection(election); err != nil {
 		return c, err
 	}
@@ -632,6 +637,9 @@ func (c *config) complete(election string) {
 	}
 	if !c.heartbeatChosen {
 		c.lease.Heartbeat = implied.Heartbeat
+	}
+	if !c.validateChosen {
+		c.validateInterval = min(defaultValidate, validate.EveryBeats*c.lease.Heartbeat)
 	}
 	if c.backoff == (backoff.Backoff{}) {
 		least := cmp.Or(c.retry, defaultBackoff)
@@ -728,6 +736,8 @@ func (c *config) checkLease() error {
 	case l.Heartbeat > l.Validity()/2: // twice the interval may be more than a Duration holds
 		return wrong(fmt.Sprintf("want 2*heartbeat <= lease - lease/10 - drain, but that is %v: "+
 			"shorten the heartbeat interval or the drain, or lengthen the lease", l.Validity()), heartbeat, length, drain)
+	case c.validateInterval > validate.EveryBeats*l.Heartbeat:
+		return wrong("want interval <= ten heartbeat intervals, which is how often a leader looks at the least", valueOf("WithValidateInterval", c.validateInterval), heartbeat)
 	case c.deputyInterval > l.Heartbeat:
 		return wrong("want deputy interval <= heartbeat interval", valueOf("WithDeputyInterval", c.deputyInterval), heartbeat)
 	case c.synchronous && (c.longestLease < l.Length || c.longestLease > maxLease):

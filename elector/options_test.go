@@ -92,6 +92,8 @@ func TestABadOptionIsRefusedByNameAndInequality(t *testing.T) {
 		{elector.WithReadOnlyTimeout(24*time.Hour + 1), "WithReadOnlyTimeout(24h0m0.000000001s): want 0 <= timeout <= 24h0m0s"},
 		{elector.WithScope(3), "WithScope(3): want Auto, SessionScope or TransactionScope"},
 		{elector.WithTakeover(3), "WithTakeover(3): want Deputy, Wait or Poll"},
+		{elector.WithValidateInterval(99 * time.Millisecond), "WithValidateInterval(99ms): want 0 or interval >= 100ms"},
+		{elector.WithValidateInterval(20*time.Second + 1), "WithValidateInterval(20.000000001s) with WithHeartbeatInterval(2s): want interval <= ten heartbeat intervals, which is how often a leader looks at the least"},
 		{elector.WithDeputyInterval(9 * time.Millisecond), "WithDeputyInterval(9ms): want interval >= 10ms"},
 		{elector.WithDeputyInterval(2*time.Second + 1), "WithDeputyInterval(2.000000001s) with WithHeartbeatInterval(2s): want deputy interval <= heartbeat interval"},
 		{healthy(elector.HealthPolicy{CampaignAfter: -1}), "WithHealth: CampaignAfter -1: want 1 <= n <= 1000"},

@@ -210,6 +210,15 @@ func heldLocks(x *execution, m *message) (a Answer, err error) {
 	return a, nil
 }
 
+// validateLocks takes no time: a Server has no processor that others use.
+func validateLocks(x *execution, m *message) (Answer, error) {
+	a, err := heldLocks(x, m)
+	for i := range a.Rows {
+		a.Rows[i] = append(a.Rows[i], int64(0))
+	}
+	return a, err
+}
+
 // confirm checks the lock, passes the barrier and makes the token, in this order.
 func confirm(x *execution, m *message) (Answer, error) {
 	holder := x.server.holder(bigint(m.integer(3)))

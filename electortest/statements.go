@@ -38,6 +38,7 @@ var statements = named(map[string]func(*execution, *message) (Answer, error){
 	db.EnterTerm:           enterTerm,
 	db.EvictHolder:         evictHolder,
 	db.HeldLocks:           heldLocks,
+	db.ValidateLocks:       validateLocks,
 	db.Holder:              holderOf,
 	db.HoldsLock:           holdsLock,
 	db.Identify:            identify,

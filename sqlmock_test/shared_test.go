@@ -604,23 +604,23 @@ func TestATermThatHasEndedCostsItsSessionNoStatement(t *testing.T) {
 	})
 }
 
-// One look with each tenth heartbeat is for all elections of a session. A lock that it does not
+// One look is for all elections of a session. A lock that it does not
 // show is checked once more, as it may have been released meanwhile.
 func TestAValidationIsOfAllLocksOfASession(t *testing.T) {
 	for name, gone := range map[string]bool{"gone": true, "only missed": false, "no room to look": false} {
 		bubble(t, name, func(t *testing.T) {
-			m := newMany(t, 3, elector.WithValidateInterval(24*time.Hour)) // so one comes with the tenth heartbeat
+			m := newMany(t, 3, elector.WithValidateInterval(34*time.Second))
 			m.opened()
 			m.elected(1, 1)
 			m.elected(1, 2)
 			m.elected(1, 3)
-			for range 10 {
+			for range 9 {
 				expectHeartbeat(m.mock)
 			}
 			if name == "no room to look" {
-				query(m.mock, "HeldLocks").WillReturnError(errFull)
+				query(m.mock, "ValidateLocks").WillReturnError(errFull)
 			} else {
-				query(m.mock, "HeldLocks").WillReturnRows(rows(values(1), values(3)))
+				query(m.mock, "ValidateLocks").WillReturnRows(rows(values(1, 90), values(3, 95)))
 				query(m.mock, "HoldsLock").WithArgs(sessionPID, 2).WillReturnRows(row(!gone, sessionPID))
 			}
 			var terms []*elector.Term
@@ -628,7 +628,7 @@ func TestAValidationIsOfAllLocksOfASession(t *testing.T) {
 				terms = append(terms, m.campaign(t, i))
 				settle()
 			}
-			time.Sleep(36 * time.Second)
+			time.Sleep(34500 * time.Millisecond)
 			settle()
 			for _, term := range terms {
 				if term.Valid() == gone {

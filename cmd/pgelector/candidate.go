@@ -24,7 +24,7 @@ func (e *electionFlags) add(cmd *cobra.Command, c *runner.Config) {
 	flags.StringVar(&c.Candidate, "candidate", "", "the id of this candidate, unique among live ones; default: host name, process id, random digits")
 	flags.DurationVar(&c.Lease, "lease", 10*time.Second, "how long the server keeps the lock of a frozen or disconnected host")
 	flags.DurationVar(&c.Heartbeat, "heartbeat", 0, "the time between two heartbeats; default: lease/5, at most 30s")
-	flags.DurationVar(&c.Validate, "validate", time.Second, "how often a leader checks in pg_locks that it holds its lock; put off where the server is slow; 0: never")
+	flags.DurationVar(&c.Validate, "validate", runner.DefaultValidate, "how often a leader checks in pg_locks that it holds its lock; put off where the server is slow; 0: never")
 	flags.DurationVar(&c.Drain, "drain", 0, "the time that the work gets to stop when the term is lost; default: lease/5")
 	flags.DurationVar(&c.Retry, "retry", 0, "the longest wait between two attempts while another leads; default: 3s, without a deputy or with --group 1s")
 	flags.IntVar(&c.MaxAttempts, "max-attempts", 0, "give up after this many failed attempts in a row; 0: never")

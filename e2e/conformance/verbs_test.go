@@ -180,6 +180,11 @@ var verbs = map[string]func(*call) (string, error){
 		shown, err := c.q.TrialLock(c, db.TrialLockParams{Inside: slices.Contains(c.words, "inside"), Key: c.key(), High: high, Low: low})
 		return fmt.Sprint(shown), err
 	},
+	"ValidateLocks": func(c *call) (string, error) {
+		rows, err := c.q.ValidateLocks(c, c.of().pid)
+		slices.SortFunc(rows, func(a, b db.ValidateLocksRow) int { return cmp.Compare(a.Key, b.Key) })
+		return list(rows, func(r db.ValidateLocksRow) string { return fmt.Sprint(r.Key) }), err
+	},
 	"HeldLocks": func(c *call) (string, error) {
 		keys, err := c.q.HeldLocks(c, c.of().pid)
 		slices.Sort(keys)

@@ -87,7 +87,7 @@ func (c *carriage) check(b *bench, call string, want ...string) {
 	if len(want) == 0 && len(got) > 0 {
 		b.Errorf("%q carries %q", call, got)
 	}
-	for _, background := range []string{"query Ping", "query HeldLocks", "query Notify"} {
+	for _, background := range []string{"query Ping", "query ValidateLocks", "query Notify"} {
 		if call != "" && slices.Contains(got, background) {
 			b.Errorf("%q carries %s, which nobody has called for", call, background)
 		}
@@ -116,7 +116,7 @@ func TestWhatTheLibrarySendsByItselfCarriesNothingOfItsCaller(t *testing.T) {
 		follows bool
 		sends   []string // among others
 	}{
-		"Run leads":                              {do: run, opts: []elector.Option{validated}, sends: []string{"query TryLock", "query Confirm", "query Ping", "query HeldLocks", "query Unlock"}},
+		"Run leads":                              {do: run, opts: []elector.Option{validated}, sends: []string{"query TryLock", "query Confirm", "query Ping", "query ValidateLocks", "query Unlock"}},
 		"Run leads in a transaction":             {do: run, opts: []elector.Option{inside}, sends: []string{"begin", "query TryTransactionLock", "query Confirm"}},
 		"Run leads with standbys":                {do: run, opts: []elector.Option{elector.WithSynchronousStandby(lease)}, sends: []string{"query CommitSynchronously"}},
 		"Run is the deputy":                      {do: run, follows: true, sends: []string{"execute TryAsDeputy"}},
@@ -128,7 +128,7 @@ func TestWhatTheLibrarySendsByItselfCarriesNothingOfItsCaller(t *testing.T) {
 		"Start, and what it began, lead":         {do: func(ctx context.Context, e *elector.Elector) { _ = e.Start(ctx); <-e.Done() }, sends: []string{"query TryLock", "query Ping"}},
 		"Observe":                                {do: observe, follows: true, sends: []string{"query Holder"}},
 		"TryCampaign has a term, which goes on":  {do: tryAnd(func(*elector.Term) {}), sends: []string{"query Ping", "query Unlock"}},
-		"the term of a TryCampaign is validated": {do: tryAnd(func(*elector.Term) {}), opts: []elector.Option{validated}, sends: []string{"query HeldLocks"}},
+		"the term of a TryCampaign is validated": {do: tryAnd(func(*elector.Term) {}), opts: []elector.Option{validated}, sends: []string{"query ValidateLocks"}},
 	} {
 		scene(t, name, func(b *bench) {
 			b.SetSynchronousStandbys("standby", "standby")

@@ -779,7 +779,7 @@ func TestASessionDoesNotKeepATermThatWasTransferredToItsElector(t *testing.T) {
 		time.Sleep(heartbeat)
 		asked, before := b.count(), len(follower.rec.Heartbeats())
 		time.Sleep(time.Minute)
-		if n := asked()["HeldLocks"]; !e.IsLeader() || n < 100 || n > 122 {
+		if n := asked()["ValidateLocks"]; !e.IsLeader() || n < 100 || n > 122 {
 			b.Errorf("leads %t; the locks of two sessions were checked %d times in a minute", e.IsLeader(), n)
 		}
 		if n := len(follower.rec.Heartbeats()) - before; n > 64 { // of two terms

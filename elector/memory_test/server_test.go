@@ -207,7 +207,7 @@ func TestWhatALeaderSends(t *testing.T) {
 		opts []elector.Option
 		want map[string]int
 	}{
-		"in a session":     {nil, map[string]int{"Ping": 20, "HeldLocks": int(20 * heartbeat / time.Second), "TryPair": 1}},
+		"in a session":     {nil, map[string]int{"Ping": 20, "ValidateLocks": int(20 * heartbeat / time.Second), "TryPair": 1}},
 		"in a transaction": {[]elector.Option{inside}, map[string]int{"PingTransaction": 20}},
 	} {
 		scene(t, name, func(b *bench) {

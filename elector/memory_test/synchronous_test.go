@@ -853,10 +853,10 @@ func TestSynchronousStandbysCostALeaderTwoStatementsPerHeartbeatAndAFollowerNone
 			}
 			delete(asked, name)
 		}
-		if n, want := asked["HeldLocks"], int(beats*heartbeat/time.Second); n < want*9/10 || n > want+1 {
+		if n, want := asked["ValidateLocks"], int(beats*heartbeat/time.Second); n < want*9/10 || n > want+1 {
 			t.Errorf("the lock is validated %d times, want about %d", n, want)
 		}
-		delete(asked, "HeldLocks")
+		delete(asked, "ValidateLocks")
 		if len(asked) > 0 {
 			t.Errorf("other statements: %v", asked)
 		}

@@ -98,9 +98,16 @@ func (c *watchedConn) CheckNamedValue(v *driver.NamedValue) error {
 }
 
 func (c *watchedConn) ResetSession(ctx context.Context) error {
-	return c.conn.(driver.SessionResetter).ResetSession(ctx)
+	if resetter, ok := c.conn.(driver.SessionResetter); ok {
+		return resetter.ResetSession(ctx)
+	}
+	return nil
 }
-func (c *watchedConn) IsValid() bool { return c.conn.(driver.Validator).IsValid() }
+
+func (c *watchedConn) IsValid() bool {
+	validator, ok := c.conn.(driver.Validator)
+	return !ok || validator.IsValid()
+}
 
 type watchedStmt struct {
 	driver.Stmt

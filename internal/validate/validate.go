@@ -3,6 +3,7 @@ package validate
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -10,9 +11,12 @@ import (
 	"github.com/pgelector/pgelector/internal/session"
 )
 
+// EveryBeats is with how many heartbeats a validation comes at the latest.
+const EveryBeats = 10
+
 const (
-	share      = 2000 // of the time, one part is spent on answers
-	everyBeats = 10   // a validation comes with so many heartbeats at the latest
+	share   = 2000 // of the server's time, one part is spent on answers
+	samples = 3    // of the last answers, the least counts: a server may be busy for a moment
 )
 
 // A Check compares a lock with the keys of all that the server says its session holds. It is called
@@ -31,8 +35,9 @@ type Part struct {
 
 // A run is the validations of one session.
 type run struct {
-	beats atomic.Int32  // heartbeats since the last validation
-	due   chan struct{} // receives when the next one must not be put off any longer
+	beats atomic.Int32    // heartbeats since the last validation
+	due   chan struct{}   // receives when the next one must not be put off any longer
+	spent []time.Duration // by the server, on the last answers
 }
 
 // New makes the part.
@@ -45,7 +50,7 @@ func (p *Part) InForce(heartbeat time.Duration) time.Duration {
 	if p.every == 0 {
 		return 0
 	}
-	return min(max(p.every, time.Duration(p.inForce.Load())), everyBeats*heartbeat)
+	return min(max(p.every, time.Duration(p.inForce.Load())), EveryBeats*heartbeat)
 }
 
 func (p *Part) Lent(_ context.Context, _ *session.Source, s *session.Session) error {
@@ -57,7 +62,7 @@ func (p *Part) Lent(_ context.Context, _ *session.Source, s *session.Session) er
 }
 
 func (p *Part) Beat(s *session.Session, _ session.Beat) error {
-	if r := p.runs.Of(s); r.due != nil && r.beats.Add(1) >= everyBeats {
+	if r := p.runs.Of(s); r.due != nil && r.beats.Add(1) >= EveryBeats {
 		select {
 		case r.due <- struct{}{}:
 		default:
@@ -81,28 +86,43 @@ func (p *Part) run(s *session.Session, r *run) {
 		}
 		if checks := p.checks(s); len(checks) > 0 {
 			began := time.Now()
-			validate(s, checks)
+			spent, answered := validate(s, checks)
 			r.beats.Store(0)
-			next = max(p.every, share*time.Since(began))
-			p.inForce.Store(int64(next))
+			waited := time.Since(began)
+			if !answered {
+				spent = waited
+			}
+			pace := max(p.every, r.pace(min(spent, waited)), 2*waited) // others want the connection, too
+			p.inForce.Store(int64(pace))
+			next = pace - waited
 		}
 	}
 }
 
-// validate asks once. An error says nothing of the locks. If the session may be lost, a heartbeat decides.
-func validate(s *session.Session, checks []Check) {
-	keys, err := session.Ask(s.Context(), session.Quiet(s), (*db.Queries).HeldLocks, s.PID())
+// pace is how far apart validations are, so that they take their share of the server's time.
+func (r *run) pace(spent time.Duration) time.Duration {
+	r.spent = append(r.spent, spent)
+	r.spent = r.spent[max(0, len(r.spent)-samples):]
+	return share * slices.Min(r.spent)
+}
+
+// validate asks once, and tells what the server spent. An error says nothing of the locks. If the session may
+// be lost, a heartbeat decides.
+func validate(s *session.Session, checks []Check) (spent time.Duration, answered bool) {
+	rows, err := session.Ask(s.Context(), session.Quiet(s), (*db.Queries).ValidateLocks, s.PID())
 	if session.IsSuspicious(err) {
 		s.HeartbeatNow()
 	}
 	if err != nil {
-		return
+		return 0, false
 	}
-	held := make(map[int64]bool, len(keys))
-	for _, key := range keys {
-		held[key] = true
+	held := make(map[int64]bool, len(rows))
+	for _, row := range rows {
+		held[row.Key] = true
+		spent = max(spent, time.Duration(row.SpentMicros)*time.Microsecond)
 	}
 	for _, check := range checks {
 		check(held)
 	}
+	return spent, len(rows) > 0
 }

@@ -15,6 +15,9 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
+// DefaultValidate is the default of Config.Validate.
+const DefaultValidate = time.Second
+
 // Config says what to run. Fit fills in defaults.
 type Config struct {
 	Target    *connect.Target
@@ -153,7 +156,10 @@ func (c *Config) options() (all []elector.Option) {
 // sessionOptions returns those that go for shards, too.
 func (c *Config) sessionOptions() []elector.SessionOption {
 	all := []elector.SessionOption{elector.WithLease(c.Lease), elector.WithDrain(c.Drain),
-		elector.WithMaxAttempts(c.MaxAttempts), elector.WithReadOnlyTimeout(c.ReadOnlyTimeout), elector.WithTokenEpoch(c.TokenEpoch), elector.WithValidateInterval(c.Validate)}
+		elector.WithMaxAttempts(c.MaxAttempts), elector.WithReadOnlyTimeout(c.ReadOnlyTimeout), elector.WithTokenEpoch(c.TokenEpoch)}
+	if c.Validate != DefaultValidate { // else it is shorter with a short heartbeat interval
+		all = append(all, elector.WithValidateInterval(c.Validate))
+	}
 	if c.Heartbeat != 0 {
 		all = append(all, elector.WithHeartbeatInterval(c.Heartbeat))
 	}
