@@ -4,7 +4,12 @@ package e2e_test
 
 import (
 	"context"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
@@ -71,4 +76,40 @@ func TestASharedSessionOnAPoolThatIsClosedLeadsNothing(t *testing.T) {
 		_, err = elector.NewSession(pool)
 		wraps(t, err, elector.ErrPoolClosed)
 	})
+}
+
+// A pgxpool that is closed below the *sql.DB waits for the connection of the leader, and the leader does not know:
+// Close hangs until the term has ended. A follower is refused connections until then.
+func TestAPgxpoolThatIsClosedFirstWaitsForTheEndOfTheTerm(t *testing.T) {
+	t.Parallel()
+	s := onShared(t)
+	below, err := pgxpool.New(t.Context(), s.DSN())
+	check(t, err)
+	pool := stdlib.OpenDBFromPool(below)
+	t.Cleanup(func() { expect(t, pool.Close()) })
+	election := s.election(t)
+	leader := s.stand(t, pool, election).run(t, nil)
+	leader.elected(t)
+	follower := s.stand(t, pool, election, polling)
+	leader.poolClosed, follower.poolClosed = true, true
+	follower.run(t, nil).follows(t)
+	closing := make(chan struct{})
+	go func() {
+		defer close(closing)
+		below.Close()
+	}()
+	began := time.Now()
+	failed := wait(t, follower, func(f hooks.Failure) bool { return f.Op == hooks.OpCampaign })
+	if !strings.Contains(failed.Err.Error(), "closed pool") {
+		t.Errorf("the follower reports %v", failed.Err)
+	}
+	wait(t, leader, func(h hooks.Heartbeat) bool { return h.At.Sub(began) > lease }) // it leads on
+	select {
+	case <-closing:
+		t.Error("Close has returned while the leader has its connection")
+	default:
+	}
+	follower.end(t)
+	leader.end(t)
+	closed(t, "pgxpool's Close returns", closing)
 }

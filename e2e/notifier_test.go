@@ -4,6 +4,9 @@ package e2e_test
 
 import (
 	"context"
+	"net/url"
+	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -172,5 +175,72 @@ func TestANotifierOnADeadLinkReconnects(t *testing.T) {
 		leave()
 		soonAfter(t, "leaving", left)
 		l.proxy.Heal()
+	})
+}
+
+// A password that rotates: the notifier asks for one before each connection, and listens again after its connection was
+// cut. With the password that it was first given it would be refused for ever.
+func TestANotifierUsesThePasswordThatIsValidWhenItConnects(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := withoutPooler(t, own(t))
+		const role = "rotating"
+		_, err := s.admin.ExecContext(soon(t), "CREATE ROLE "+role+" LOGIN PASSWORD 'first'")
+		check(t, err)
+		file := one[string](t, s.admin, "SHOW hba_file")
+		check(t, os.WriteFile(file, []byte("host all "+role+" all scram-sha-256\nhost all all all trust\nlocal all all trust\n"), 0o600))
+		_, err = s.admin.ExecContext(soon(t), "SELECT pg_reload_conf()")
+		check(t, err)
+		var password atomic.Pointer[string]
+		set := func(to string) { password.Store(&to) }
+		set("first")
+		listen, name := s.listenDSN()
+		user := func(password string) string {
+			u, err := url.Parse(listen)
+			check(t, err)
+			u.User = url.UserPassword(role, password)
+			return u.String()
+		}
+		failed := make(chan error, 100)
+		report := func(err error) { failed <- err }
+		var w elector.Notifier
+		if d.name(0) == "pgx" {
+			config, err := pgxdriver.ParseConfig(user("none"))
+			check(t, err)
+			w, err = pgxnotify.New(config, report, pgxnotify.WithBeforeConnect(func(_ context.Context, config *pgxdriver.ConnConfig) error {
+				config.Password = *password.Load()
+				return nil
+			}))
+			check(t, err)
+		} else {
+			w, err = pqnotify.New(user("none"), report, pqnotify.WithBeforeConnect(func(context.Context) (string, error) { return user(*password.Load()), nil }))
+			check(t, err)
+		}
+		woken := make(chan string, 100)
+		defer w.Subscribe(func(payload string) { woken <- payload })()
+		connected := func() (pid int) {
+			pids := list[int](t, s.admin, "SELECT pid FROM pg_stat_activity WHERE application_name = $1 AND usename = $2 AND query LIKE 'LISTEN%' AND state = 'idle'", name, role)
+			if len(pids) == 1 {
+				pid = pids[0]
+			}
+			return pid
+		}
+		eventually(t, "it listens", func() bool { return connected() != 0 })
+		first := connected()
+		_, err = s.admin.ExecContext(soon(t), "ALTER ROLE "+role+" PASSWORD 'second'")
+		check(t, err)
+		s.terminate(t, first)
+		for { // until it was refused with the password that is not valid any more
+			select {
+			case err := <-failed:
+				if stateOf(err) == "28P01" {
+					set("second")
+					eventually(t, "it listens again", func() bool { pid := connected(); return pid != 0 && pid != first })
+					return
+				}
+			case <-time.After(patience):
+				t.Fatal("it was not refused")
+			}
+		}
 	})
 }

@@ -11,6 +11,7 @@ package pqnotify
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -26,17 +27,49 @@ type Notifier struct{ relay *relay.Relay }
 var _ elector.Notifier = (*Notifier)(nil)
 
 // New returns a notifier. It connects to dsn, as in sql.Open("postgres", dsn), with its first
-// subscriber, and starts nothing before. New returns an error if dsn is invalid. dsn should
-// have a connect_timeout: lib/pq has no other way to give up connecting.
+// subscriber, and starts nothing before. New returns an error if dsn is invalid, or an option or
+// the function of an option is nil. dsn should have a connect_timeout: lib/pq has no other way to give up
+// connecting.
 //
 // On a separate goroutine the notifier calls report, which may be nil, for each connection
 // that failed or was lost. It reconnects after 100 ms at first and 10 s at most. Until then
 // the electors work as without a notifier.
-func New(dsn string, report func(error)) (*Notifier, error) {
+func New(dsn string, report func(error), opts ...Option) (*Notifier, error) {
 	if _, err := pq.NewConnector(dsn); err != nil {
 		return nil, fmt.Errorf("pqnotify: %w", err)
 	}
-	return &Notifier{relay.New(func(ctx context.Context) (relay.Line, error) { return dial(ctx, dsn) }, report)}, nil
+	d := dialer{before: func(context.Context) (string, error) { return dsn, nil }}
+	for i, opt := range opts {
+		if opt == nil {
+			return nil, fmt.Errorf("pqnotify: option %d is nil", i+1)
+		}
+		if err := opt(&d); err != nil {
+			return nil, err
+		}
+	}
+	return &Notifier{relay.New(d.dial, report)}, nil
+}
+
+// An Option changes a default of New.
+type Option func(*dialer) error
+
+// WithBeforeConnect has before called before each connection. What before returns takes the place of the dsn of
+// New: for a password that rotates, as of IAM or Vault. before is called on a goroutine of its own. Its ctx ends
+// after ten seconds, which bound the connection too. If before returns an error or panics, the connection has
+// failed. Default: the dsn of New is used each time.
+func WithBeforeConnect(before func(ctx context.Context) (dsn string, err error)) Option {
+	return func(d *dialer) error {
+		d.before = before
+		if before == nil {
+			return errors.New("pqnotify: WithBeforeConnect: the function is nil")
+		}
+		return nil
+	}
+}
+
+// A dialer makes the connections of a notifier.
+type dialer struct {
+	before func(ctx context.Context) (dsn string, err error)
 }
 
 // Subscribe implements elector.Notifier. The last unsubscribe closes the connection.
@@ -53,7 +86,11 @@ type line struct {
 	due    *time.Timer           // for the next ping or its result
 }
 
-func dial(ctx context.Context, dsn string) (relay.Line, error) {
+func (d dialer) dial(ctx context.Context) (relay.Line, error) {
+	dsn, err := relay.Before(ctx, d.before)
+	if err != nil {
+		return nil, err
+	}
 	l := &line{heard: make(chan *pq.Notification), due: time.NewTimer(relay.Quiet)}
 	connected := make(chan error, 1)
 	go func() { connected <- l.connect(ctx, dsn) }()

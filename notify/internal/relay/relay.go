@@ -32,6 +32,18 @@ type Line interface {
 	Close()
 }
 
+// Before calls a function of the user's before a connection. It waits for the function no longer than ctx. A panic is an error.
+func Before[T any](ctx context.Context, before func(context.Context) (T, error)) (T, error) {
+	return backoff.Await(ctx, func(ctx context.Context) (value T, err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("the function of WithBeforeConnect panicked: %v", p)
+			}
+		}()
+		return before(ctx)
+	})
+}
+
 // A Relay's methods may be called from any goroutine.
 type Relay struct {
 	dial   func(context.Context) (Line, error)
