@@ -228,7 +228,7 @@ func TestAnUnhealthyCandidateIsReportedBeforeItsTermEnds(t *testing.T) {
 			t.Error("the term has ended before")
 		}
 	})
-	m.start(t.Context())
+	m.start()
 	defer m.stop()
 	leading = m.toLead()
 	m.push(healthOf(HealthReport{}))
