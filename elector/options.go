@@ -188,7 +188,7 @@ const (
 	defaultBackoff         = time.Second
 	defaultValidate        = time.Second
 	minValidate            = 100 * time.Millisecond // PostgreSQL spends 50 µs or more on a look into pg_locks
-	backoffGrowth          = 5 // the longest backoff, in shortest ones, when not chosen
+	backoffGrowth          = 5                      // the longest backoff, in shortest ones, when not chosen
 	maxCandidateID         = 63
 )
 
