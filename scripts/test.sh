@@ -30,7 +30,7 @@ pooled='^(TestTwentyProcessesHaveOneLeaderAtATime|TestAFrozenLeaderIsReplacedAnd
 tested() {
   local failed=0
   go -C "$1" vet ./... || failed=1
-  go -C "$1" test ${race[@]+"${race[@]}"} -shuffle=on -p "$packages" -timeout "$((45 * count))m" "${@:2}" ${PACKAGES:-./...} || failed=1
+  go -C "$1" test ${race[@]+"${race[@]}"} -shuffle=on -p "$packages" -timeout "$((90 * count))m" "${@:2}" ${PACKAGES:-./...} || failed=1
   return $failed
 }
 
@@ -59,6 +59,6 @@ if [[ -z ${MODULES:-} ]]; then
   done
 fi
 if [[ -z ${MODULES:-} && " $* " == *" -run=. "* ]] && PATH=$PATH:/usr/sbin command -v pgbouncer >/dev/null; then
-  PGELECTOR_SCOPE=transaction go -C e2e test ${race[@]+"${race[@]}"} -shuffle=on -timeout 5m "$@" -run="$pooled" . || status=1
+  PGELECTOR_SCOPE=transaction go -C e2e test ${race[@]+"${race[@]}"} -shuffle=on -timeout 30m "$@" -run="$pooled" . || status=1
 fi
 exit $status
