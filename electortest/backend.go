@@ -1,6 +1,7 @@
 package electortest
 
 import (
+	"cmp"
 	"context"
 	"database/sql/driver"
 	"errors"
@@ -30,6 +31,7 @@ type backend struct {
 	gone      chan struct{} // closed when the backend has ended
 	told      chan struct{} // closed when the client hears of that
 	final     error         // the client's error then
+	served    chan struct{} // closed when its goroutine has ended
 }
 
 // A transaction is an open transaction.
@@ -64,6 +66,7 @@ type message struct {
 	args     []any
 	opts     driver.TxOptions // of aBegin
 	own      bool             // the library begins the transaction for itself
+	foreign  bool             // the statement is the tested program's
 	line     string           // of the tested program, that sent it
 	prepared *prepared
 	arrives  time.Time
@@ -133,7 +136,10 @@ func (b *backend) cancelFor(c *conn) {
 
 // serve answers messages until the backend ends.
 func (b *backend) serve() {
-	defer b.remote.close()
+	defer func() {
+		b.remote.close()
+		close(b.served)
+	}()
 	for {
 		m := b.next()
 		if m == nil {
@@ -287,6 +293,7 @@ type execution struct {
 	*backend
 	tx       *transaction // the client's, or the statement's own
 	deadline time.Time    // of statement_timeout; zero means none
+	forwards bool         // another database answers
 }
 
 // errGone means that the backend has ended.
@@ -326,8 +333,9 @@ func (x *execution) beginFor(m *message) error {
 		x.begin()
 		return nil
 	}
+	x.isRemote()
 	x.server.mu.Unlock()
-	ctx, cancel := x.interruptible(m.ctx)
+	ctx, _, cancel := x.interruptible(m.ctx)
 	err := f.failed(m, "BEGIN", x.remote.begin(ctx, f, m.opts))
 	cancel(nil)
 	x.server.mu.Lock()
@@ -373,6 +381,9 @@ func (x *execution) query(m *message) (a Answer, err error) {
 		x.deadline = time.Now().Add(x.server.onClock(limit))
 	}
 	name, run := find(m.query)
+	if m.foreign {
+		name, run = m.query, others
+	}
 	x.server.report(x.backend, Event{What: name, Args: m.args})
 	alone := x.tx == nil
 	if alone {
@@ -420,8 +431,8 @@ func (x *execution) end(commit bool) (err error) {
 			return err
 		}
 	}
-	if failed := x.remote.end(commit); failed != nil && commit {
-		commit, err = false, failed
+	if failed := x.remote.end(commit); failed != nil {
+		commit, err = false, cmp.Or(err, failed)
 	}
 	if commit {
 		for _, fn := range tx.commit {

@@ -96,6 +96,9 @@ func (c *conn) query(ctx context.Context, query string, args []driver.NamedValue
 	if err != nil {
 		return nil, err
 	}
+	if a.rows != nil {
+		return a.rows, nil
+	}
 	return &rows{answer: a}, nil
 }
 
@@ -124,10 +127,7 @@ func (c *conn) exec(ctx context.Context, query string, args []driver.NamedValue,
 // statement sends a statement. A database that it is forwarded to gets the arguments as they are.
 func (c *conn) statement(ctx context.Context, kind messageKind, query string, args []driver.NamedValue, of *prepared) (Answer, error) {
 	m := &message{kind: kind, query: query, prepared: of}
-	forwards := c.p.forwards(query)
-	if forwards {
-		m.line, _ = origin()
-	}
+	forwards := c.sends(m)
 	for i, arg := range args {
 		value, err := any(arg.Value), error(nil)
 		if !forwards {
@@ -143,14 +143,29 @@ func (c *conn) statement(ctx context.Context, kind messageKind, query string, ar
 	return c.call(ctx, m)
 }
 
+// sends completes a statement by who sends it, and reports whether it goes to another database.
+func (c *conn) sends(m *message) bool {
+	if _, known := statements[m.query]; known {
+		return false
+	}
+	who := callerOf()
+	m.foreign = nameOf(m.query) == "" || !who.own // sqlc names the statements of programs, too
+	m.line = who.line
+	if m.foreign && who.line != "" {
+		c.line = who.line
+	}
+	return m.foreign && c.p.forwards()
+}
+
 // CheckNamedValue accepts any argument: statement converts it.
 func (c *conn) CheckNamedValue(*driver.NamedValue) error { return nil }
 
 // BeginTx begins a transaction. It ignores the isolation level.
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	m := &message{opts: opts}
-	if c.p.forwards("") {
-		m.line, m.own = origin()
+	if c.p.forwards() {
+		who := callerOf()
+		m.line, m.own = cmp.Or(who.line, "Term.InTx"), who.own
 	}
 	return transactionOf{c}, c.begin(ctx, ctx, m)
 }
@@ -188,8 +203,8 @@ func (t transactionOf) end(how messageKind) error {
 
 func (c *conn) endTx(ctx context.Context, how messageKind) error {
 	m := &message{kind: how}
-	if c.p.forwards("") {
-		m.line, _ = origin()
+	if c.p.forwards() {
+		m.line = cmp.Or(callerOf().line, "after "+c.line)
 	}
 	_, err := c.call(ctx, m)
 	if !errors.Is(err, errNotSent) {
@@ -209,10 +224,10 @@ func (c *conn) abort() {
 
 // PrepareContext returns a statement. Only one that is forwarded is sent.
 func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	if !c.p.forwards(query) {
+	p := &prepared{}
+	if !c.sends(&message{query: query}) {
 		return statementOf{c: c, query: query}, nil
 	}
-	p := &prepared{}
 	_, err := c.statement(ctx, aPrepare, query, nil, p)
 	return statementOf{c, query, p}, err
 }
@@ -261,7 +276,7 @@ func (r *rows) Columns() []string {
 
 func (r *rows) Next(into []driver.Value) error {
 	if r.next >= len(r.answer.Rows) {
-		return cmp.Or(r.answer.rest, io.EOF)
+		return io.EOF
 	}
 	row := r.answer.Rows[r.next]
 	if len(row) != len(into) {
@@ -333,6 +348,7 @@ type conn struct {
 	last time.Time // when the last message arrives; messages stay in order
 	dead bool
 	tx   context.Context // of the transaction; nil if none
+	line string          // of the tested program, that sent the last statement
 }
 
 // connect makes a connection, in one round trip.

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -161,7 +162,8 @@ func TestTransactionsAreForwardedAsTheyEnd(t *testing.T) {
 				return fmt.Errorf("got %w", err)
 			}
 			return insert(tx)
-		}, told: 1},
+		}},
+		"its ROLLBACK fails": {expect: func(m *mocked) { m.ExpectBegin(); m.ExpectRollback().WillReturnError(errors.New("gone")) }, fn: func(*sql.Tx) error { return boom }, want: []error{boom}, told: 1},
 	} {
 		for way, transaction := range map[string]func(t *testing.T, m *mocked) error{
 			"InTx": func(t *testing.T, m *mocked) error {
@@ -302,6 +304,10 @@ func TestAStatementThatWasNotExpectedIsReportedWithTheLineOfTheService(t *testin
 	_, _ = m.pool.Prepare("DELETE")
 	expect(line())
 	_, _ = m.pool.Begin()
+	want = append(want, "Term.InTx: BEGIN: ")
+	_ = m.lead(t, func(ctx context.Context, term *elector.Term) error {
+		return term.InTx(ctx, m.pool, nil, func(*sql.Tx) error { return nil })
+	})
 	_ = m.lead(t, func(ctx context.Context, term *elector.Term) error {
 		m.ExpectBegin()
 		return term.InTx(ctx, m.pool, nil, func(tx *sql.Tx) error {
@@ -349,11 +355,8 @@ func TestAFaultRollsTheTransactionOfTheDatabaseBack(t *testing.T) {
 					})
 					return err
 				})
-				want := elector.ErrOutcomeUnknown // for the election's server, which does not answer
-				if name == "freeze" {
-					want = elector.ErrRolledBack
-				}
-				if !errors.Is(err, want) {
+				rolledBack := name == "freeze" && errors.Is(err, elector.ErrRolledBack) // if the server answers before the session ends
+				if !errors.Is(err, elector.ErrOutcomeUnknown) && !rolledBack {
 					t.Error(err)
 				}
 				time.Sleep(2 * time.Minute)
@@ -392,6 +395,132 @@ func TestAStatementThatHangsEndsWithItsContext(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// sqlc names statements of programs as it names those of this library.
+func TestAStatementThatSqlcNamedIsTheProgramsUnlessTheLibrarySendsIt(t *testing.T) {
+	const getAuthor = "-- name: GetAuthor :one\nSELECT id FROM authors WHERE id = $1"
+	m := newMocked(t)
+	m.ExpectQuery("SELECT id FROM authors").WithArgs(1).WillReturnRows(sqlmock.NewRows([]string{"id"}).AddRow(1))
+	var id int
+	if err := m.pool.QueryRowContext(t.Context(), getAuthor, 1).Scan(&id); err != nil || id != 1 {
+		t.Error(id, err)
+	}
+	m.ExpectPrepare("SELECT id FROM authors")
+	if _, err := m.pool.PrepareContext(t.Context(), getAuthor); err != nil {
+		t.Error(err)
+	}
+	m.wantMet(t, 0)
+
+	m.Forward(nil)
+	m.Handle(func(s electortest.Statement) (electortest.Answer, error) {
+		return electortest.Answer{Rows: [][]any{{int64(2)}}}, nil
+	})
+	if err := m.pool.QueryRowContext(t.Context(), getAuthor, 1).Scan(&id); err != nil || id != 2 {
+		t.Error(id, err)
+	}
+}
+
+// whenAsked is an argument that calls the function when the mock compares it.
+type whenAsked func()
+
+func (call whenAsked) Match(driver.Value) bool { call(); return true }
+
+// A connection that is lost is rolled back on the server, whose Close waits for that.
+func TestAfterCloseNothingIsSentAndNothingReported(t *testing.T) {
+	for range 50 {
+		behind, mock, err := sqlmock.New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var closed atomic.Bool
+		server := electortest.NewServer()
+		server.Forward(behind, func(args ...any) {
+			if closed.Load() {
+				t.Error("reported after Close: ", fmt.Sprint(args...))
+			}
+		})
+		pool := server.Open()
+		mock.ExpectBegin()
+		mock.ExpectExec("UPDATE").WithArgs(whenAsked(func() { go server.Crash() })).WillDelayFor(time.Hour)
+		mock.ExpectRollback()
+		e, err := elector.New(pool, "orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = e.TryRun(t.Context(), func(ctx context.Context, term *elector.Term) error {
+			return term.InTx(ctx, pool, nil, func(tx *sql.Tx) error {
+				_, err := tx.ExecContext(ctx, "UPDATE", 1)
+				return err
+			})
+		})
+		server.Close()
+		closed.Store(true)
+		if err := mock.ExpectationsWereMet(); err != nil {
+			t.Error(err)
+		}
+		_ = behind.Close()
+	}
+}
+
+func TestTheProgramReadsAndClosesTheRowsItself(t *testing.T) {
+	boom := errors.New("boom")
+	m := newMocked(t)
+	one := func() *sqlmock.Rows {
+		return sqlmock.NewRowsWithColumnDefinition(sqlmock.NewColumn("n").OfType("INT8", int64(0))).AddRow(int64(1))
+	}
+	m.ExpectQuery("first").WillReturnRows(one(), one().AddRow(int64(2))).RowsWillBeClosed()
+	rows, err := m.pool.Query("first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if types, err := rows.ColumnTypes(); err != nil || types[0].DatabaseTypeName() != "INT8" {
+		t.Error(types, err)
+	}
+	n := 0
+	for more := true; more; more = rows.NextResultSet() {
+		for rows.Next() {
+			n++
+		}
+	}
+	if n != 3 || rows.Err() != nil {
+		t.Errorf("%d rows: %v", n, rows.Err())
+	}
+	if err := rows.Close(); err != nil {
+		t.Error(err)
+	}
+
+	m.ExpectQuery("second").WillReturnRows(one().CloseError(boom))
+	if rows, err = m.pool.Query("second"); err != nil {
+		t.Fatal(err)
+	}
+	if err := rows.Close(); err != boom {
+		t.Error(err)
+	}
+
+	m.ExpectQuery("third").WillReturnRows(one()).RowsWillBeClosed()
+	if rows, err = m.pool.Query("third"); err != nil {
+		t.Fatal(err)
+	}
+	if m.ExpectationsWereMet() == nil {
+		t.Error("rows that are open count as closed")
+	}
+	_ = rows.Close()
+	m.wantMet(t, 0)
+}
+
+func TestAReportThatEndsItsGoroutineHoldsUpNothing(t *testing.T) {
+	behind, _, err := sqlmock.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer behind.Close()
+	server := electortest.NewServer()
+	defer server.Close()
+	server.Forward(behind, func(...any) { runtime.Goexit() })
+	if _, err := server.Open().Exec("DELETE"); err == nil {
+		t.Error("a statement that was not expected succeeded")
 	}
 }
 

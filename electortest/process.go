@@ -32,8 +32,17 @@ func (s *Server) NewProcess() *Process {
 	return &Process{server: s, changed: make(chan struct{}), conns: map[*conn]bool{}}
 }
 
-// Open returns a pool of connections of the process. The caller closes it.
-func (p *Process) Open() *sql.DB { return sql.OpenDB(connector{p}) }
+// Open returns a pool of connections of the process. The caller closes it, or [Server.Close] does.
+func (p *Process) Open() *sql.DB {
+	pool := sql.OpenDB(connector{p})
+	p.mu.Lock()
+	server := p.server
+	p.mu.Unlock()
+	server.mu.Lock()
+	defer server.mu.Unlock()
+	server.pools = append(server.pools, pool)
+	return pool
+}
 
 // change makes a change and wakes all who wait for one.
 func (p *Process) change(what func()) {

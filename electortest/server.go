@@ -38,6 +38,8 @@ type Server struct {
 	forward      *forward // nil unless the tested program's statements go to another database
 	replication  replication
 	trace        func(Event)
+	pools        []*sql.DB  // that its processes have opened
+	remote       []*backend // that have sent a statement to another database
 }
 
 // Defaults of a new server.
@@ -63,15 +65,25 @@ func (s *Server) start() string {
 	return fmt.Sprintf("%d.%06d", s.started.Unix(), s.started.Nanosecond()/int(time.Microsecond))
 }
 
-// Open returns a pool of a new [Process]. The caller closes it.
+// Open returns a pool of a new [Process]. The caller closes it, or Close does.
 func (s *Server) Open() *sql.DB { return s.NewProcess().Open() }
 
-// Close ends every connection and refuses new ones.
+// Close closes the pools, ends every connection and refuses new ones. With [Server.Forward] it waits until the
+// transactions of the connections are rolled back.
 func (s *Server) Close() {
+	s.mu.Lock()
+	pools, remote := s.pools, s.remote
+	s.mu.Unlock()
+	for _, pool := range pools {
+		_ = pool.Close()
+	}
 	s.Resume()
 	s.Stop()
 	s.revive()
 	s.Reset()
+	for _, b := range remote {
+		<-b.served
+	}
 }
 
 // SetTokenEpoch acts as ALTER DATABASE … SET pgelector.epoch = setting, from the next
@@ -198,7 +210,7 @@ func (s *Server) connect() (*backend, error) {
 	}
 	s.lastPID++
 	b := &backend{server: s, pid: s.lastPID, started: time.Now().Truncate(time.Microsecond),
-		wake: make(chan struct{}, 1), cancelled: make(chan struct{}, 1), gone: make(chan struct{}), told: make(chan struct{})}
+		wake: make(chan struct{}, 1), cancelled: make(chan struct{}, 1), served: make(chan struct{}), gone: make(chan struct{}), told: make(chan struct{})}
 	s.backends[b.pid] = b
 	s.report(b, Event{What: "connected", Done: true})
 	go b.serve()
@@ -249,7 +261,7 @@ type Answer struct {
 	Affected int64
 
 	result driver.Result // of a forwarded statement; nil otherwise
-	rest   error         // after the last row
+	rows   *remoteRows   // of a forwarded query; nil otherwise
 }
 
 // others executes a statement of the tested program.

@@ -19,24 +19,24 @@ import (
 // A template for unit tests of a service with go-sqlmock: electortest plays the election, and the mock
 // expects what the service itself sends. Copy this file.
 
-// newPool returns the pool of a service, and the mock that gets the service's statements.
-func newPool(t *testing.T) (*sql.DB, sqlmock.Sqlmock, *electortest.Server) {
+// newPool returns the pool of a service, and the mock that gets the service's statements. Each statement that fails is
+// told to report: t.Error, or t.Log if statements fail on purpose.
+func newPool(t *testing.T, report func(...any)) (*sql.DB, sqlmock.Sqlmock, *electortest.Server) {
 	db, mock, err := sqlmock.New()
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := electortest.NewServer()
-	server.Forward(db, t.Log)
-	pool := server.Open()
+	server.Forward(db, report)
 	t.Cleanup(func() {
+		server.Close() // before the check: it rolls back what a lost connection left open
+		mock.ExpectClose()
+		_ = db.Close()
 		if err := mock.ExpectationsWereMet(); err != nil {
 			t.Error(err)
 		}
-		_ = pool.Close()
-		server.Close()
-		_ = db.Close()
 	})
-	return pool, mock, server
+	return server.Open(), mock, server
 }
 
 // sweep removes expired rows every 30 s, in the one process that leads.
@@ -61,7 +61,7 @@ func sweep(ctx context.Context, pool *sql.DB) error {
 
 func TestTheSweeperSweepsEvery30Seconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool, mock, _ := newPool(t)
+		pool, mock, _ := newPool(t, t.Error)
 		for range 3 { // after 0, 30 and 60 s
 			mock.ExpectExec("DELETE FROM sessions").WithArgs(sqlmock.AnyArg()).WillReturnResult(sqlmock.NewResult(0, 5))
 		}
@@ -75,7 +75,7 @@ func TestTheSweeperSweepsEvery30Seconds(t *testing.T) {
 
 func TestTheSweeperSweepsAgainAfterAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool, mock, _ := newPool(t)
+		pool, mock, _ := newPool(t, t.Log)
 		mock.ExpectExec("DELETE FROM sessions").WillReturnError(errors.New("deadlock detected"))
 		mock.ExpectExec("DELETE FROM sessions").WillReturnResult(sqlmock.NewResult(0, 5))
 		ctx, stop := context.WithTimeout(t.Context(), 40*time.Second)
@@ -86,10 +86,8 @@ func TestTheSweeperSweepsAgainAfterAnError(t *testing.T) {
 
 func TestTheSweeperWaitsWhileAnotherProcessLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool, mock, server := newPool(t)
-		another := server.Open()
-		defer another.Close()
-		leader, err := elector.New(another, "sweeper")
+		pool, mock, server := newPool(t, t.Error)
+		leader, err := elector.New(server.Open(), "sweeper")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +131,7 @@ func (o *outbox) publishNext(ctx context.Context, term *elector.Term) error {
 
 // Without synctest time is real. The election takes no noticeable part of it.
 func TestTheOutboxMarksWhatItPublished(t *testing.T) {
-	pool, mock, _ := newPool(t)
+	pool, mock, _ := newPool(t, t.Error)
 	mock.ExpectBegin()
 	mock.ExpectQuery("SELECT id, message FROM outbox").WillReturnRows(sqlmock.NewRows([]string{"id", "message"}).AddRow(7, "hello"))
 	mock.ExpectExec("UPDATE outbox").WithArgs(7).WillReturnResult(sqlmock.NewResult(0, 1))
@@ -151,7 +149,7 @@ func TestTheOutboxMarksWhatItPublished(t *testing.T) {
 }
 
 func TestTheOutboxMarksNothingThatItCouldNotPublish(t *testing.T) {
-	pool, mock, _ := newPool(t)
+	pool, mock, _ := newPool(t, t.Error)
 	mock.ExpectBegin()
 	mock.ExpectQuery("SELECT id, message FROM outbox").WillReturnRows(sqlmock.NewRows([]string{"id", "message"}).AddRow(7, "hello"))
 	mock.ExpectRollback()
@@ -177,7 +175,7 @@ func TestTheOutboxMarksNothingThatItCouldNotPublish(t *testing.T) {
 // A warmer fills a cache each minute, in every process that is asked while it leads.
 func TestTheCacheIsWarmedOnlyByTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool, mock, server := newPool(t)
+		pool, mock, server := newPool(t, t.Error)
 		mock.ExpectExec("REFRESH MATERIALIZED VIEW prices").WillReturnResult(sqlmock.NewResult(0, 0))
 		leader, err := elector.New(pool, "warmer")
 		if err != nil {
