@@ -1,19 +1,32 @@
 package migrations
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
 
 	"github.com/golang-migrate/migrate/v4"
+	"github.com/golang-migrate/migrate/v4/database"
 	"github.com/golang-migrate/migrate/v4/database/postgres"
 	"github.com/golang-migrate/migrate/v4/source"
 )
 
-// Up runs all migrations of golang-migrate that are left, under the lock. If the term or ctx
-// ends, it stops before the next one. golang-migrate marks a migration that did not end as
-// dirty, and refuses all others: look what it did, and then call Force.
+// Up runs all migrations of golang-migrate that are left, under the lock, one at a time. It returns
+// nil only if the last version of from is that of the database, and not dirty.
+//
+// If ctx ends, Up finishes the migration that runs, and begins no other. If the term was lost while a
+// migration ran, Up returns an error even if the migration has ended. golang-migrate marks a migration
+// that did not end as dirty, and Up then refuses to go on: look at what that migration did, mend
+// the schema, and call Force. An error names the version. Up does nothing again by itself.
 func (l *Lock) Up(ctx context.Context, pool *sql.DB, from source.Driver) (err error) {
+	if err := enough(pool); err != nil {
+		return err
+	}
 	conn, err := pool.Conn(ctx)
 	if err != nil {
 		return err
@@ -23,24 +36,100 @@ func (l *Lock) Up(ctx context.Context, pool *sql.DB, from source.Driver) (err er
 		return err
 	}
 	defer func() { err = errors.Join(err, l.SessionUnlock(ctx, conn)) }()
-	driver, err := postgres.WithConnection(ctx, conn, &postgres.Config{}) // of any driver of database/sql
+	to, err := postgres.WithConnection(ctx, conn, &postgres.Config{}) // of any driver of database/sql
 	if err != nil {
 		return err
 	}
-	m, err := migrate.NewWithInstance("source", from, "postgres", driver)
+	versions, err := versionsOf(from)
 	if err != nil {
 		return err
 	}
-	stop := func() {
-		select {
-		case m.GracefulStop <- true:
-		default:
+	m, err := migrate.NewWithInstance("source", from, "postgres", &drained{Driver: to})
+	if err != nil {
+		return err
+	}
+	for {
+		next, done, err := pending(versions, to)
+		if done || err != nil {
+			return err
+		}
+		if stopped := cmp.Or(context.Cause(ctx), context.Cause(l.term.Context())); stopped != nil {
+			return fmt.Errorf("migrations: stopped before version %d, which is not applied: %w", next, stopped)
+		}
+		if err := m.Steps(1); err != nil {
+			return fmt.Errorf("migrations: version %d: %w; look at what it did and at schema_migrations: if it is dirty, mend the schema and call Force", next, err)
+		}
+		if err := l.verify(ctx); err != nil {
+			return fmt.Errorf("migrations: version %d has ended, but the term was lost while it ran, or cannot be verified; look at schema_migrations before you go on: %w", next, err)
 		}
 	}
-	defer context.AfterFunc(ctx, stop)()
-	defer context.AfterFunc(l.term.Context(), stop)()
-	if err := m.Up(); !errors.Is(err, migrate.ErrNoChange) {
-		return err
+}
+
+// verify asks the server whether this process still leads, also when ctx has ended.
+func (l *Lock) verify(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTimeout)
+	defer cancel()
+	return l.term.Verify(ctx)
+}
+
+// versionsOf lists the versions of a source, in order.
+func versionsOf(from source.Driver) (versions []uint, err error) {
+	version, err := from.First()
+	for ; err == nil; version, err = from.Next(version) {
+		versions = append(versions, version)
 	}
-	return nil
+	switch {
+	case !errors.Is(err, os.ErrNotExist):
+		return nil, fmt.Errorf("migrations: read the source: %w", err)
+	case len(versions) == 0:
+		return nil, errors.New("migrations: the source has no migrations")
+	}
+	return versions, nil
+}
+
+// pending returns the version that is to be applied next. done is true if the database has the last one.
+func pending(versions []uint, to database.Driver) (next uint, done bool, err error) {
+	current, dirty, err := to.Version()
+	switch {
+	case err != nil:
+		return 0, false, fmt.Errorf("migrations: read the version of the database: %w", err)
+	case dirty:
+		return 0, false, fmt.Errorf("migrations: version %d did not end; look at what it did, mend the schema, and call Force: %w", current, migrate.ErrDirty{Version: current})
+	case current == database.NilVersion:
+		return versions[0], false, nil
+	}
+	at := slices.Index(versions, uint(current))
+	switch {
+	case at < 0:
+		return 0, false, fmt.Errorf("migrations: the database has version %d, which the source lacks; is this program older than the database?", current)
+	case at == len(versions)-1:
+		return 0, true, nil
+	}
+	return versions[at+1], false, nil
+}
+
+// drained reads every migration to its end. If SetVersion fails, golang-migrate never reads the
+// migration, and the goroutine that writes it would wait for ever. So SetVersion keeps the error for Run.
+type drained struct {
+	database.Driver
+	failed error
+}
+
+func (d *drained) SetVersion(version int, dirty bool) error {
+	if dirty {
+		d.failed = d.Driver.SetVersion(version, dirty)
+		return nil
+	}
+	if d.failed != nil { // a migration without a body does not run
+		return d.failed
+	}
+	return d.Driver.SetVersion(version, dirty)
+}
+
+func (d *drained) Run(migration io.Reader) error {
+	if d.failed != nil {
+		_, _ = io.Copy(io.Discard, migration)
+		return d.failed
+	}
+	return d.Driver.Run(migration)
 }

@@ -20,6 +20,7 @@ import (
 // A Lock is held by the process that migrates. It is a lock.SessionLocker and a lock.Locker
 // of goose. Use it for one migration at a time.
 type Lock struct {
+	pool    *sql.DB
 	elector *elector.Elector
 	term    *elector.Term
 }
@@ -29,19 +30,39 @@ const (
 	unlockTimeout = 10 * time.Second
 )
 
-// New makes the lock. pool is of the database that is migrated, and needs three connections.
+// New makes the lock. pool is of the database that is migrated, and needs three connections: New, Lock, SessionLock
+// and Up return an error that wraps elector.ErrConfig if SetMaxOpenConns allows fewer.
 // elector.WithLease sets how soon a frozen process is replaced, and for how long a migration
 // may leave its connection idle: for a migration in Go that computes, choose it longer.
 func New(pool *sql.DB, election string, opts ...elector.Option) (*Lock, error) {
+	if err := enough(pool); err != nil {
+		return nil, err
+	}
 	quick := []elector.Option{elector.WithTakeover(elector.Poll), elector.WithRetryInterval(retry)}
 	e, err := elector.New(pool, election, append(quick, opts...)...)
-	return &Lock{elector: e}, err
+	return &Lock{pool: pool, elector: e}, err
+}
+
+// least is how many connections are in use at once: one migrates, one holds the election's lock,
+// and one looks after that one.
+const least = 3
+
+// enough returns an error if the pool is too small. Else the migration would wait for ever for a
+// connection that the lock has.
+func enough(pool *sql.DB) error {
+	if limit := pool.Stats().MaxOpenConnections; limit > 0 && limit < least {
+		return fmt.Errorf("%w: migrations: SetMaxOpenConns(%d): want at least %d", elector.ErrConfig, limit, least)
+	}
+	return nil
 }
 
 // Lock waits until this process is elected. It keeps two processes from migrating, but not a
 // process from beginning while a statement of one that was killed runs on in the server.
 // Prefer SessionLock, where no transaction pooler is in between.
 func (l *Lock) Lock(ctx context.Context, _ *sql.DB) (err error) {
+	if err := enough(l.pool); err != nil { // it may have been set since New
+		return err
+	}
 	l.term, err = l.elector.Campaign(ctx)
 	return err
 }
