@@ -221,6 +221,7 @@ func TestASettingThatTheServerRefusesIsLeftOutAndReportedOnce(t *testing.T) {
 		e, rec := newElector(t, pool)
 		expectRefusedSettings(mock, refused)
 		expectEachTried(mock, names, name, refused)
+		query(mock, "DescribeServer").WillReturnRows(row(secondPID, false, 150000, "PostgreSQL 15", 0, false)) // a standby's refusal says nothing of settings
 		query(mock, "TryLock").WithArgs(true, e.Key(), anything, anything, false, anything, anything, lacks(name)).WillReturnRows(row("granted", true, sessionPID, 0, ""))
 		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, timelineOne|745, noEpoch, false, ""))
 		expectResign(mock)
@@ -283,9 +284,9 @@ func TestATransactionThatCannotKeepThePromiseIsRefused(t *testing.T) {
 	} {
 		bubble(t, name, func(t *testing.T) {
 			pool, mock := newMock(t)
-			tries := 3
+			tries, others := 3, 0
 			if c.want == nil {
-				tries = 1
+				tries, others = 1, 2
 			}
 			for range tries {
 				expectSettingsInside(mock, 0)
@@ -294,6 +295,14 @@ func TestATransactionThatCannotKeepThePromiseIsRefused(t *testing.T) {
 				query(mock, "TryPair").WillReturnRows(row(true))
 				statement{"PingTransaction", values(cmp.Or(c.setting, mark))}.expect(mock, c.ping)
 				if c.steps > 1 {
+					query(mock, "ShowsSnapshot").WillReturnRows(row(c.seen...))
+				}
+				for range others { // connections that the first transaction is compared with
+					mock.ExpectRollback()
+					expectTransaction(mock)
+					query(mock, "ShowsSnapshot").WillReturnRows(row(firstPID, started, mark, false, true))
+					query(mock, "TryPair").WillReturnRows(row(true))
+					query(mock, "PingTransaction").WillReturnRows(row(mark))
 					query(mock, "ShowsSnapshot").WillReturnRows(row(c.seen...))
 				}
 				if c.steps > 2 {
@@ -416,7 +425,7 @@ func TestAServerThatCannotKeepThePromiseIsRefusedForGood(t *testing.T) {
 		want   error
 	}
 	refusals := map[string]refusal{
-		"a hot standby":                {upTo(0, firstPID, true, 150000, "PostgreSQL 15", 0, false), elector.ErrServerReadOnly},
+		"hot standbys":                 {times(3, upTo(0, firstPID, true, 150000, "PostgreSQL 15", 0, false)), elector.ErrServerReadOnly},
 		"an old server":                {upTo(0, firstPID, false, 139999, "PostgreSQL 13.99", 0, false), elector.ErrUnsupportedServer},
 		"an outcome that nobody knows": {upTo(itsTryLock, "perhaps", false, sessionPID, 0, ""), elector.ErrUnsupportedServer},
 		"locks that do not show": {func(mock sqlmock.Sqlmock) {
@@ -609,7 +618,8 @@ func TestACheckInsideATransactionOfOtherCodeNamesThatAndNoPooler(t *testing.T) {
 
 // A primary that is in recovery now is being replaced. The candidate waits for the new primary.
 func TestACandidateWhoseServerTurnsStandbyWaitsForThePrimary(t *testing.T) {
-	standby := statement{"DescribeServer", values(firstPID, true, 150000, "PostgreSQL 15", 0, false)}
+	checkOfAStandby := upTo(0, firstPID, true, 150000, "PostgreSQL 15", 0, false) // once for each server that a pool may lead to
+	attemptOnAStandby := func(mock sqlmock.Sqlmock) { expectAttempt(mock, "standby") }
 	for name, c := range map[string]struct {
 		opts   []elector.Option
 		expect func(sqlmock.Sqlmock)
@@ -618,23 +628,21 @@ func TestACandidateWhoseServerTurnsStandbyWaitsForThePrimary(t *testing.T) {
 		"by a heartbeat": {[]elector.Option{elector.WithBackoff(10*time.Second, 10*time.Second)}, func(mock sqlmock.Sqlmock) {
 			expectTerm(mock, 1)
 			query(mock, "Ping").WillReturnRows(row(sessionPID, true, false))
-			for range 3 { // two of them are quick attempts
-				standby.expect(mock, fault{})
-			}
+			times(3*3, checkOfAStandby)(mock) // two of them are quick attempts
 		}, []hooks.Op{hooks.OpHeartbeat, hooks.OpCampaign}},
 		"by an attempt": {nil, func(mock sqlmock.Sqlmock) {
 			expectServerCheck(mock)
 			expectBusy(mock, 300, "web-2")
-			expectAttempt(mock, "standby")
-			standby.expect(mock, fault{})
+			times(2, attemptOnAStandby)(mock)
+			times(3, checkOfAStandby)(mock)
 		}, []hooks.Op{hooks.OpCampaign, hooks.OpCampaign}},
 		"between check and lock": {nil, func(mock sqlmock.Sqlmock) {
 			expectServerCheck(mock)
-			expectAttempt(mock, "standby")
+			times(2, attemptOnAStandby)(mock)
 		}, []hooks.Op{hooks.OpCampaign}},
 		"by a check that failed": {nil, func(mock sqlmock.Sqlmock) {
 			expectAttemptUpTo(mock, 1, fault{err: errPlain})
-			standby.expect(mock, fault{})
+			times(3, checkOfAStandby)(mock)
 		}, []hooks.Op{hooks.OpCampaign, hooks.OpCampaign}},
 	} {
 		bubble(t, name, func(t *testing.T) {

@@ -57,12 +57,9 @@ func expectUseInside(mock sqlmock.Sqlmock) {
 // With a pooler, a candidate leads inside a transaction if that keeps the promise. Otherwise the
 // error says what was found outside and inside.
 func TestAPoolerIsRefusedOnlyIfTransactionsCannotKeepThePromise(t *testing.T) {
-	const insideLease, both = "idle_in_transaction_session_timeout", "; and inside a transaction: "
-	refused := &pgconn.PgError{Code: "22023", Message: "refused"}
+	const both = "; and inside a transaction: "
 	full := &pgconn.PgError{Code: "53300", Message: "too many connections"}
 	violated := &pgconn.PgError{Code: "08P01", Message: "protocol violation"}
-	names := map[string][]string{}
-	bubble(t, "settings", func(t *testing.T) { names["all"] = sessionSettings(t) })
 	for name, c := range map[string]struct {
 		scope     elector.Scope
 		expect    func(sqlmock.Sqlmock)
@@ -70,65 +67,54 @@ func TestAPoolerIsRefusedOnlyIfTransactionsCannotKeepThePromise(t *testing.T) {
 		not       error
 		says      string
 		permanent bool
-		settings  int // that are reported
 	}{
 		"it keeps it": {elector.Auto, func(mock sqlmock.Sqlmock) {
 			expectPooler(mock)
 			expectSettingsInside(mock, 0)
 			expectRestInside(mock)
 			expectUseInside(mock)
-		}, []error{errPlain}, elector.ErrSessionPooled, "", false, 0},
+		}, []error{errPlain}, elector.ErrSessionPooled, "", false},
 		"the server is full": {elector.Auto, func(mock sqlmock.Sqlmock) {
 			expectPooler(mock)
 			mock.ExpectBegin().WillReturnError(full)
-		}, []error{full}, elector.ErrSessionPooled, "(inside a transaction, because outside: ", false, 0},
+		}, []error{full}, elector.ErrSessionPooled, "(inside a transaction, because outside: ", false},
 		"the server is full, and nobody looked outside": {elector.TransactionScope, func(mock sqlmock.Sqlmock) {
 			mock.ExpectBegin().WillReturnError(full)
-		}, []error{full}, elector.ErrSessionPooled, "begin a transaction", false, 0},
+		}, []error{full}, elector.ErrSessionPooled, "begin a transaction", false},
 		"the next server is too old": {elector.Auto, func(mock sqlmock.Sqlmock) {
 			expectPooler(mock)
 			expectTransaction(mock)
 			query(mock, "DescribeServer").WillReturnRows(row(firstPID, false, 139999, "PostgreSQL 13.99", 0, false))
 			mock.ExpectRollback()
-		}, []error{elector.ErrSessionPooled, elector.ErrUnsupportedServer}, nil, both, true, 0},
+		}, []error{elector.ErrSessionPooled, elector.ErrUnsupportedServer}, nil, both, true},
 		"three transactions are refused, with lib/pq": {elector.Auto, func(mock sqlmock.Sqlmock) {
 			expectPooler(mock)
 			for range 3 {
 				mock.ExpectBegin().WillReturnError(driver.ErrBadConn)
 			}
-		}, []error{driver.ErrBadConn}, elector.ErrSessionPooled, "(inside a transaction, because outside: ", false, 0},
+		}, []error{driver.ErrBadConn}, elector.ErrSessionPooled, "(inside a transaction, because outside: ", false},
 		"three transactions are refused": {elector.Auto, func(mock sqlmock.Sqlmock) {
 			expectPooler(mock)
 			for range 3 {
 				mock.ExpectBegin().WillReturnError(violated)
 			}
-		}, []error{violated}, elector.ErrSessionPooled, "(inside a transaction, because outside: ", false, 0},
+		}, []error{violated}, elector.ErrSessionPooled, "(inside a transaction, because outside: ", false},
 		"it keeps it, and the driver keeps statements": {elector.Auto, func(mock sqlmock.Sqlmock) {
 			expectPooler(mock)
 			expectSettingsInside(mock, 1)
 			expectRestInside(mock)
-		}, []error{elector.ErrSessionPooled}, nil, "default_query_exec_mode=exec", true, 0},
+		}, []error{elector.ErrSessionPooled}, nil, "default_query_exec_mode=exec", true},
 		"the driver keeps statements, and there is a pooler": {elector.TransactionScope, func(mock sqlmock.Sqlmock) {
 			expectSettingsInside(mock, 1)
 			expectRestInside(mock)
 			expectPooler(mock)
-		}, []error{elector.ErrSessionPooled}, nil, "default_query_exec_mode=exec", true, 0},
+		}, []error{elector.ErrSessionPooled}, nil, "default_query_exec_mode=exec", true},
 		"the driver keeps statements, and there is none": {elector.TransactionScope, func(mock sqlmock.Sqlmock) {
 			expectSettingsInside(mock, 1)
 			expectRestInside(mock)
 			expectCheck(mock, turns)
 			expectUseInside(mock)
-		}, []error{errPlain}, elector.ErrSessionPooled, "", false, 0},
-		"the lease inside was refused outside": {elector.Auto, func(mock sqlmock.Sqlmock) {
-			expectRefusedSettings(mock, refused)
-			last := len(names["all"]) - 1
-			expectEachTried(mock, names["all"][:last], insideLease, refused)
-			mock.ExpectBegin().WillReturnError(violated) // so the server is checked again
-			expectPooler(mock)
-			expectSettingsInside(mock, 0).WithArgs(true, has(insideLease))
-			expectRestInside(mock)
-			expectUseInside(mock)
-		}, []error{errPlain}, elector.ErrSessionPooled, "", false, 1},
+		}, []error{errPlain}, elector.ErrSessionPooled, "", false},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			pool, mock := newMock(t)
@@ -140,12 +126,8 @@ func TestAPoolerIsRefusedOnlyIfTransactionsCannotKeepThePromise(t *testing.T) {
 				contains(err, "because outside") != strings.Contains(c.says, "because outside") {
 				t.Errorf("elected %t, %v", elected, err)
 			}
-			var ops []hooks.Op
-			for range c.settings {
-				ops = append(ops, hooks.OpSetting)
-			}
-			wantFailures(t, rec, append(ops, hooks.OpCampaign)...)
-			if f := rec.Failures()[c.settings]; f.Permanent != c.permanent {
+			wantFailures(t, rec, hooks.OpCampaign)
+			if f := rec.Failures()[0]; f.Permanent != c.permanent {
 				t.Errorf("permanent %t: %v", f.Permanent, f.Err)
 			}
 			wantInUse(t, pool, 1)
@@ -160,10 +142,11 @@ func TestASettingThatIsRefusedInsideATransactionIsLeftOutAndReportedOnce(t *test
 		refused := &pgconn.PgError{Code: "22023", Message: "refused"}
 		pool, mock := newMock(t)
 		e, rec := newElector(t, pool, elector.WithScope(elector.TransactionScope))
-		expectSettingsInside(mock, 0).WillReturnError(refused)
-		mock.ExpectRollback()
-		expectEachTried(mock, names, "jit", refused)
 		for range 2 {
+			expectSettingsInside(mock, 0).WillReturnError(refused)
+			mock.ExpectRollback()
+			expectEachTried(mock, names, "jit", refused)
+			query(mock, "DescribeServer").WillReturnRows(row(secondPID, false, 150000, "PostgreSQL 15", 0, false))
 			expectSettingsInside(mock, 0).WithArgs(true, lacks("jit"))
 			expectRestInside(mock)
 			expectUseInside(mock)

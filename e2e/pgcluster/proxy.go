@@ -24,8 +24,11 @@ type Proxy struct {
 	workers  sync.WaitGroup
 
 	mu              sync.Mutex
-	upstream        string // for new connections; "" refuses them
+	route           []string // where new connections lead, in turn; "" refuses one
+	made            int      // connections by the route
+	diverted        []string // where the next ones lead first
 	latency, jitter time.Duration
+	first           time.Duration // the first bytes of a new connection are late by that
 	closed          bool
 	links           map[*link]struct{} // open connections
 }
@@ -46,7 +49,7 @@ func NewProxy(ctx context.Context, upstream string) (*Proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pgcluster: start a proxy: %w", err)
 	}
-	p := &Proxy{listener: listener, upstream: upstream, network: newGate(), links: make(map[*link]struct{})}
+	p := &Proxy{listener: listener, route: []string{upstream}, network: newGate(), links: make(map[*link]struct{})}
 	p.workers.Go(p.serve)
 	return p, nil
 }
@@ -83,17 +86,6 @@ func (p *Proxy) delay() time.Duration {
 func (p *Proxy) Heal() {
 	p.Slow(0, 0)
 	p.network.open()
-}
-
-// LeadTo makes new connections reach another server, as a failover does. With nil, new
-// connections are reset. Existing connections stay.
-func (p *Proxy) LeadTo(c *Cluster) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.upstream = ""
-	if c != nil {
-		p.upstream = c.Addr()
-	}
 }
 
 // Reset breaks every connection with a TCP RST to both ends. It does not affect new
@@ -165,16 +157,18 @@ func (p *Proxy) serve() {
 	}
 }
 
-// enter registers a connection, unless the proxy is closed or has no upstream.
+// enter registers a connection, unless the proxy is closed or leads it nowhere.
 func (p *Proxy) enter(l *link) (upstream string, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || p.upstream == "" {
+	upstream = p.next()
+	if p.closed || upstream == "" {
 		l.sever()
 		return "", false
 	}
 	p.links[l] = struct{}{}
-	return p.upstream, true
+	l.late = p.first
+	return upstream, true
 }
 
 func (p *Proxy) leave(l *link) {
@@ -231,6 +225,7 @@ func (g *gate) pass(severed <-chan struct{}) bool {
 // link is one client's connection and the matching connection to the server.
 type link struct {
 	client  *net.TCPConn
+	late    time.Duration // the first bytes of the client
 	severed chan struct{} // closed when the link is broken
 
 	forgotten atomic.Bool // nothing passes any more
@@ -296,8 +291,8 @@ func (p *Proxy) join(l *link, upstream string) {
 		return
 	}
 	var ends sync.WaitGroup
-	ends.Go(func() { p.pump(l, l.client, server) })
-	ends.Go(func() { p.pump(l, server, l.client) })
+	ends.Go(func() { p.pump(l, l.client, server, l.late) })
+	ends.Go(func() { p.pump(l, server, l.client, 0) })
 	ends.Wait()
 }
 
@@ -307,8 +302,8 @@ type part struct {
 	due  time.Time
 }
 
-// pump passes on what from sends, and its end. It holds back both while the gate is shut.
-func (p *Proxy) pump(l *link, from, to *net.TCPConn) {
+// pump passes on what from sends, and its end; the first bytes late. It holds back both while the gate is shut.
+func (p *Proxy) pump(l *link, from, to *net.TCPConn, late time.Duration) {
 	parts := make(chan part, 1000)
 	var reading sync.WaitGroup
 	reading.Go(func() {
@@ -324,7 +319,8 @@ func (p *Proxy) pump(l *link, from, to *net.TCPConn) {
 				return
 			}
 			select {
-			case parts <- part{bytes.Clone(b[:n]), time.Now().Add(p.delay())}:
+			case parts <- part{bytes.Clone(b[:n]), time.Now().Add(p.delay() + late)}:
+				late = 0
 			case <-l.severed:
 				return
 			}

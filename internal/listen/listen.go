@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
 	"github.com/pgelector/pgelector/internal/session"
 )
@@ -42,31 +43,82 @@ func wait(ctx context.Context, conn any) error {
 	return w.WaitForEnd(ctx)
 }
 
-// Try finds out whether the connections of a source can be waited on, on one that holds nothing. deaf
-// says why they cannot be.
-func Try(ctx context.Context, from *session.Source) (deaf, err error) {
-	if why := from.ListensForLoss(); !errors.Is(why, session.ErrUnchecked) {
-		return why, nil
-	}
-	err = from.LendIn(ctx, false, func(s *session.Session) (err error) {
-		deaf, err = try(ctx, s.Pin())
-		return err
+// Before has ask called on a session that holds nothing, after a trial: what is asked in any case tells
+// whether the connection has outlived the trial. deaf says why the source's connections cannot be waited
+// on; nil if they can. A trial that fails costs a connection, and nothing else: err is that of ask.
+func Before(ctx context.Context, from *session.Source, ask func(*session.Session) error) (deaf, err error) {
+	waited := false
+	err = from.LendIn(ctx, false, func(s *session.Session) error {
+		var spoilt bool
+		deaf, spoilt = try(ctx, s.Pin())
+		if waited = spoilt || deaf == nil; spoilt {
+			return deaf
+		}
+		return ask(s)
 	})
-	if deaf != nil { // whatever became of that connection
-		err = nil
+	switch {
+	case err == nil || !waited || pgerr.OfStatement(err) || ctx.Err() != nil:
+		return deaf, err
+	case errors.Is(deaf, errEndless): // needs no other witness, and takes long
+		return deaf, from.LendIn(ctx, false, ask)
 	}
-	return deaf, err
+	return again(ctx, from, ask)
 }
 
-// trialBound is how long a trial may take. A driver that needs longer to end a wait would
-// delay each statement.
+// again makes a trial on another connection, which is asked before and afterwards: the first may have been
+// dead before.
+func again(ctx context.Context, from *session.Source, ask func(*session.Session) error) (deaf, err error) {
+	err = from.LendIn(ctx, false, func(s *session.Session) error {
+		if err := ask(s); err != nil {
+			return err
+		}
+		if deaf, _ = try(ctx, s.Pin()); deaf != nil {
+			return deaf
+		}
+		if err := ask(s); err != nil {
+			deaf = fmt.Errorf("%w: one did not outlive a trial: %w", pin.ErrDeaf, err)
+		}
+		return deaf
+	})
+	if deaf != nil && ctx.Err() == nil { // so ask was answered
+		return deaf, nil
+	}
+	return nil, err
+}
+
+// trialBound is how long one wait of a trial may take to end. A driver that needs longer would delay each
+// statement.
 const trialBound = 500 * time.Millisecond
 
-// try finds out whether the connection can be waited on. deaf says why it cannot be, and wraps
-// pin.ErrDeaf. After another error, too, the connection must be discarded.
-func try(ctx context.Context, c *pin.Conn) (deaf, err error) {
+var errEndless = fmt.Errorf("%w: a wait did not end within %v of its deadline", pin.ErrDeaf, trialBound)
+
+// readBegins is how long a Read gets to begin, so that the deadline must end one that has begun.
+const readBegins = 5 * time.Millisecond
+
+// try finds out whether the connection can be waited on: whether a wait ends that should have ended before it
+// began, and one that has begun. deaf says why not, and wraps pin.ErrDeaf. If spoilt, the connection must be
+// discarded.
+func try(ctx context.Context, c *pin.Conn) (deaf error, spoilt bool) {
+	for pause := time.Duration(0); ; {
+		began := time.Now()
+		w, err := tryOnce(ctx, c, pause)
+		if err != nil {
+			return pgerr.Wrap(pin.ErrDeaf, err), w != nil
+		}
+		if _, ok := w.(pgxConn); !ok || pause > 0 { // others hear of the end by a context
+			return nil, false
+		}
+		pause = min(max(readBegins, 10*time.Since(began)), trialBound) // a busy machine takes longer
+	}
+}
+
+// tryOnce waits once, and ends the wait after the pause. It returns what was waited on, nil if nothing was.
+func tryOnce(ctx context.Context, c *pin.Conn, pause time.Duration) (w waiter, err error) {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if pause == 0 {
+		cancel()
+	}
 	found, ended := make(chan waiter, 1), make(chan error, 1)
 	go func() {
 		defer close(found)
@@ -79,24 +131,19 @@ func try(ctx context.Context, c *pin.Conn) (deaf, err error) {
 			return w.WaitForEnd(waiting)
 		})
 	}()
-	w := <-found
-	if _, ok := w.(pgxConn); ok {
-		time.Sleep(time.Millisecond) // so that the deadline must end a read that has begun
+	if w = <-found; w != nil {
+		time.Sleep(pause)
 	}
 	cancel()
 	select {
 	case err := <-ended:
-		if errors.Is(err, pin.ErrDeaf) {
-			return err, nil
-		}
-		return nil, err
+		return w, err
 	case <-time.After(trialBound):
 	}
 	if w, ok := w.(io.Closer); ok { // or the connection could not be discarded
 		_ = w.Close()
 	}
-	err = fmt.Errorf("%w: a wait did not end within %v of its deadline", pin.ErrDeaf, trialBound)
-	return err, err
+	return w, errEndless
 }
 
 // A waiter is a driver's connection that can be waited on. Drivers of tests implement it;
@@ -191,17 +238,7 @@ func (c pgxConn) WaitForEnd(ctx context.Context) (err error) {
 	if err := c.net.SetReadDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("%w: their network connection knows no deadlines: %w", pin.ErrDeaf, err)
 	}
-	set := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(set)
-		_ = c.net.SetReadDeadline(time.Unix(1, 0))
-	})
-	defer func() {
-		if !stop() {
-			<-set
-			_ = c.net.SetReadDeadline(time.Time{})
-		}
-	}()
+	defer c.endBy(ctx)()
 	background := []reflect.Value{reflect.ValueOf(context.Background())}
 	for {
 		err, _ = c.wait(background)[1].Interface().(error)
@@ -216,6 +253,30 @@ func (c pgxConn) WaitForEnd(ctx context.Context) (err error) {
 			return fmt.Errorf("%w: their network connection has deadlines of its own: %w", pin.ErrDeaf, err)
 		default:
 			return nil
+		}
+	}
+}
+
+// endBy has a deadline end the wait when ctx is done. A network connection may set a deadline of its own
+// as a Read begins, which overwrites ours: so ours is set again until the wait has returned.
+func (c pgxConn) endBy(ctx context.Context) (returned func()) {
+	over, set := make(chan struct{}), make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(set)
+		for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+			_ = c.net.SetReadDeadline(time.Unix(1, 0))
+			select {
+			case <-over:
+				return
+			case <-time.After(pause):
+			}
+		}
+	})
+	return func() {
+		close(over)
+		if !stop() {
+			<-set
+			_ = c.net.SetReadDeadline(time.Time{})
 		}
 	}
 }

@@ -105,9 +105,8 @@ func TestAConnectionIsFoundBelowItsWrappers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			trying(t, func() driver.Conn { return wrapped.conn }, func(t *testing.T, c *pin.Conn) {
-				deaf, err := try(t.Context(), c)
-				if err != nil || errors.Is(deaf, pin.ErrDeaf) != wrapped.deaf {
-					t.Errorf("deaf: %v, %v", deaf, err)
+				if deaf, spoilt := try(t.Context(), c); spoilt || errors.Is(deaf, pin.ErrDeaf) != wrapped.deaf {
+					t.Errorf("deaf: %v, spoilt %t", deaf, spoilt)
 				}
 				c.GiveBack()
 			})
@@ -118,9 +117,8 @@ func TestAConnectionIsFoundBelowItsWrappers(t *testing.T) {
 // The trial closes the connection below the driver: otherwise it could not be discarded.
 func TestAConnectionWhoseWaitDoesNotEndIsFoundInATrialAndDiscarded(t *testing.T) {
 	trying(t, func() driver.Conn { return &stuckConn{closed: make(chan struct{})} }, func(t *testing.T, c *pin.Conn) {
-		deaf, err := try(t.Context(), c)
-		if !errors.Is(deaf, pin.ErrDeaf) || err == nil {
-			t.Errorf("deaf: %v, %v", deaf, err)
+		if deaf, spoilt := try(t.Context(), c); !errors.Is(deaf, pin.ErrDeaf) || !spoilt {
+			t.Errorf("deaf: %v, spoilt %t", deaf, spoilt)
 		}
 		if !c.Discard(false, true) {
 			t.Error("the connection was not closed")
@@ -128,22 +126,89 @@ func TestAConnectionWhoseWaitDoesNotEndIsFoundInATrialAndDiscarded(t *testing.T)
 	})
 }
 
-// What is found holds for all connections of the pool, and is asked once.
-func TestASourceIsTriedOnceAndItsDriverIsDeafAlsoIfTheConnectionIsLost(t *testing.T) {
+// A mortalConn does not outlive a wait, or was dead before.
+type mortalConn struct {
+	idleConn
+	made  int // the number of the connection
+	alive func(made int, waited bool) bool
+
+	waited bool
+}
+
+func (c *mortalConn) WaitForEnd(ctx context.Context) error {
+	c.waited = true
+	return c.idleConn.WaitForEnd(ctx)
+}
+
+func (c *mortalConn) Ping(context.Context) error {
+	if !c.alive(c.made, c.waited) {
+		return driver.ErrBadConn
+	}
+	return nil
+}
+
+// A mortalPool makes mortal connections.
+type mortalPool struct {
+	alive func(made int, waited bool) bool
+	made  *int
+}
+
+func (p mortalPool) Driver() driver.Driver { return nil }
+func (p mortalPool) Connect(context.Context) (driver.Conn, error) {
+	*p.made++
+	return &mortalConn{made: *p.made, alive: p.alive}, nil
+}
+
+// A connection that breaks is not taken for one that cannot be waited on, until another one shows that.
+func TestWhetherConnectionsCanBeWaitedOnIsToldByWhatIsAskedAfterwards(t *testing.T) {
+	for name, c := range map[string]struct {
+		alive             func(made int, waited bool) bool
+		deaf, fails       bool
+		connections, asks int
+	}{
+		"they outlive it":                {func(int, bool) bool { return true }, false, false, 1, 1},
+		"they do not":                    {func(_ int, waited bool) bool { return !waited }, true, false, 2, 3},
+		"the first was dead before":      {func(made int, _ bool) bool { return made > 1 }, false, false, 2, 3},
+		"the server has gone":            {func(int, bool) bool { return false }, false, true, 2, 2},
+		"it has gone after the first":    {func(made int, waited bool) bool { return made == 1 && !waited }, false, true, 2, 2},
+		"the second breaks in its trial": {func(made int, waited bool) bool { return made > 2 || made == 2 && !waited }, true, false, 2, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				made, asks := 0, 0
+				db := sql.OpenDB(mortalPool{c.alive, &made})
+				defer db.Close()
+				from := session.NewSource(db, session.Config{Lease: lease.Lease{Length: time.Minute, Heartbeat: time.Second}, Report: func(context.Context, session.Task, error) {}})
+				deaf, err := Before(t.Context(), from, func(s *session.Session) error {
+					asks++
+					return session.PingDriver(t.Context(), s)
+				})
+				if errors.Is(deaf, pin.ErrDeaf) != c.deaf || (err != nil) != c.fails || made != c.connections || asks != c.asks {
+					t.Errorf("deaf: %v, %v, after %d connections and %d questions", deaf, err, made, asks)
+				}
+			})
+		})
+	}
+}
+
+// A wait that does not end costs one connection, and no election.
+func TestAConnectionWhoseWaitDoesNotEndKeepsNobodyFromAsking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		db := sql.OpenDB(pool{&stuckConn{closed: make(chan struct{})}})
+		db := sql.OpenDB(stuckPool{})
 		defer db.Close()
-		from := session.NewSource(db, session.Config{Lease: lease.Lease{Length: time.Minute, Heartbeat: time.Second}, Report: func(context.Context, session.Task, error) {}})
-		deaf, err := Try(t.Context(), from)
-		if !errors.Is(deaf, pin.ErrDeaf) || err != nil {
-			t.Errorf("deaf: %v, %v", deaf, err)
-		}
-		for _, found := range []error{deaf, nil} {
-			from.Passed(session.Finding{Deaf: found})
-			began := time.Now()
-			if again, err := Try(t.Context(), from); again != found || err != nil || time.Since(began) > 0 {
-				t.Errorf("again: deaf: %v, %v after %v", again, err, time.Since(began))
-			}
+		from := session.NewSource(db, session.Config{Lease: lease.Lease{Length: time.Second, Heartbeat: time.Second / 5}, Report: func(context.Context, session.Task, error) {}})
+		began := time.Now()
+		deaf, err := Before(t.Context(), from, func(*session.Session) error { return nil })
+		if !errors.Is(deaf, pin.ErrDeaf) || err != nil || time.Since(began) > trialBound {
+			t.Errorf("deaf: %v, %v after %v", deaf, err, time.Since(began))
 		}
 	})
+}
+
+// A stuckPool makes stuck connections.
+type stuckPool struct{}
+
+func (stuckPool) Driver() driver.Driver { return nil }
+func (stuckPool) Connect(context.Context) (driver.Conn, error) {
+	return &stuckConn{closed: make(chan struct{})}, nil
 }

@@ -24,8 +24,8 @@ func TestAConnectionOfPgxIsWaitedOnAndUsedAfterwards(t *testing.T) {
 	k := &talk{}
 	talking(t, k, func(t *testing.T, c *pin.Conn) {
 		for range 2 {
-			if deaf, err := try(t.Context(), c); deaf != nil || err != nil {
-				t.Fatalf("deaf: %v, %v", deaf, err)
+			if deaf, spoilt := try(t.Context(), c); deaf != nil || spoilt {
+				t.Fatalf("deaf: %v, spoilt %t", deaf, spoilt)
 			}
 			if err := pingFor(t, c); err != nil {
 				t.Errorf("after a trial: %v", err)
@@ -190,9 +190,9 @@ func TestAConnectionOfPgxWithoutDeadlinesThatCanBeSetIsNotWaitedOn(t *testing.T)
 			now.Store(false)
 			talking(t, &talk{wrapping: wrapping}, func(t *testing.T, c *pin.Conn) {
 				now.Store(true)
-				deaf, err := try(t.Context(), c)
-				if want := name != "it has what it needs"; err != nil || errors.Is(deaf, pin.ErrDeaf) != want || errors.Is(deaf, errTooSoon) != want {
-					t.Errorf("deaf: %v, %v", deaf, err)
+				deaf, spoilt := try(t.Context(), c)
+				if want := name != "it has what it needs"; spoilt != want || errors.Is(deaf, pin.ErrDeaf) != want || errors.Is(deaf, errTooSoon) != want {
+					t.Errorf("deaf: %v, spoilt %t", deaf, spoilt)
 				}
 				c.Discard(true, true)
 			})
@@ -206,8 +206,8 @@ func TestAConnectionOfPgxThatIgnoresItsDeadlinesIsNotWaitedOnAndDiscarded(t *tes
 	talking(t, &talk{wrapping: func(c net.Conn) net.Conn { return timelessConn{c, &now, nil} }}, func(t *testing.T, c *pin.Conn) {
 		now.Store(true)
 		began := time.Now()
-		if deaf, err := try(t.Context(), c); !errors.Is(deaf, pin.ErrDeaf) || !errors.Is(err, pin.ErrDeaf) {
-			t.Errorf("deaf: %v, %v", deaf, err)
+		if deaf, spoilt := try(t.Context(), c); !errors.Is(deaf, pin.ErrDeaf) || !spoilt {
+			t.Errorf("deaf: %v, spoilt %t", deaf, spoilt)
 		}
 		if !c.Discard(true, true) || time.Since(began) > time.Second {
 			t.Errorf("the connection was not closed within %v", time.Since(began))
@@ -225,14 +225,14 @@ func TestOnlyAWholeConnectionOfPgxIsTakenForOne(t *testing.T) {
 	}
 }
 
-// An error of the network is how the connection was lost, but for the end of a deadline.
-func TestAConnectionOfPgxThatBreaksInATrialIsNotSaidToBeDeaf(t *testing.T) {
+// An error of the network ends no check: see Before.
+func TestAConnectionOfPgxThatBreaksInATrialIsSpoilt(t *testing.T) {
 	var now atomic.Bool
 	reset := &net.OpError{Op: "read", Err: errors.New("connection reset")}
 	talking(t, &talk{wrapping: func(c net.Conn) net.Conn { return hastyConn{c, &now, reset} }}, func(t *testing.T, c *pin.Conn) {
 		now.Store(true)
-		if deaf, err := try(t.Context(), c); deaf != nil || !errors.Is(err, reset) {
-			t.Errorf("deaf: %v, %v", deaf, err)
+		if deaf, spoilt := try(t.Context(), c); !errors.Is(deaf, reset) || !errors.Is(deaf, pin.ErrDeaf) || !spoilt {
+			t.Errorf("deaf: %v, spoilt %t", deaf, spoilt)
 		}
 		c.Discard(true, true)
 	})

@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -83,8 +84,8 @@ func (d *Dedicated) attempt(ctx context.Context, t Try) (a Attempt, err error) {
 	if d.Keeper != nil {
 		a, tried, err = d.Keeper.Again(ctx, t)
 	}
-	if !tried {
-		var s *session.Session
+	// The pool may lead to several servers, of which a primary has just passed the check.
+	for s, n := (*session.Session)(nil), 0; !tried && (n == 0 || n == 1 && errors.Is(err, pgerr.ErrServerReadOnly)); n++ {
 		if s, err = d.Source.LendToLead(ctx); err == nil {
 			a, err = d.TryOn(ctx, s, t)
 		}
@@ -109,7 +110,7 @@ func (d *Dedicated) TryOn(ctx context.Context, s *session.Session, t Try) (Attem
 	}
 	a, keeps := Attempt{Outcome: Busy, Holder: Holder{PID: row.LeaderPid, CandidateID: row.LeaderID}}, false
 	if row.Outcome == "standby" {
-		s.GiveBack()
+		s.Discard() // or the pool lends it again
 		return a, pgerr.ErrServerReadOnly
 	}
 	if d.Keeper != nil {
@@ -184,9 +185,8 @@ func (d *Dedicated) Ask(ctx context.Context, s *session.Session, p db.TryLockPar
 	return row, fmt.Errorf("%w: unknown answer %q", pgerr.ErrNoAdvisoryLocks, row.Outcome)
 }
 
-// Confirm turns a session that may hold the lock into a Lock. Without the lock it returns
-// Busy, or an error if the server has granted the lock. After an error the session is
-// discarded.
+// Confirm turns a session that may hold the lock into a Lock. Without the lock it returns Busy, or an error if the server
+// has granted the lock. After an error the session is discarded.
 func (d *Dedicated) Confirm(ctx context.Context, s *session.Session, granted bool) (Attempt, error) {
 	row, timeline, err := Verify(ctx, s, d.Key, d.TokenEpoch)
 	switch {

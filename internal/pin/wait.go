@@ -120,7 +120,7 @@ func (c *Conn) raw(fn func(conn any) error) (err error) {
 	failed := c.conn.Raw(func(conn any) error {
 		defer func() {
 			if p := recover(); p != nil {
-				err = fmt.Errorf("elector: the driver panicked while its connection was waited on: %v", p)
+				err = fmt.Errorf("%w: the driver, or a wrapper around it, panicked: %v", ErrDeaf, p)
 			}
 		}()
 		err = fn(conn)

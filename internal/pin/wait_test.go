@@ -217,15 +217,20 @@ func TestDiscardBesideAnOpenTransactionEndsTheWait(t *testing.T) {
 	}
 }
 
-func TestAPanicOfTheDriverIsALoss(t *testing.T) {
+// The next statement tells whether the session has outlived it.
+func TestAPanicOfTheDriverEndsTheWaitAndNoSession(t *testing.T) {
 	conn := newIdler()
 	conn.panics = true
 	conn.waits.Store(1)
-	listening(t, conn, func(t *testing.T, _ *pin.Conn, lost <-chan error) {
-		if err := <-lost; err == nil {
-			t.Error("lost without a cause")
+	listening(t, conn, func(t *testing.T, c *pin.Conn, lost <-chan error) {
+		_ = call(t, c)
+		synctest.Wait()
+		if n := conn.waits.Load(); c.IsBroken() || n > 2 {
+			t.Errorf("after a panic: broken %t, %d waits", c.IsBroken(), n)
 		}
 		select {
+		case err := <-lost:
+			t.Errorf("lost by %v", err)
 		case <-conn.closed:
 			t.Error("database/sql closed the connection, which may hold a lock")
 		default:

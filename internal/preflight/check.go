@@ -11,6 +11,7 @@ import (
 
 	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/listen"
+	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/session"
 	"github.com/pgelector/pgelector/internal/transaction"
@@ -23,8 +24,9 @@ const oldestServer = 140000 // idle_session_timeout came with PostgreSQL 14
 // and in which scope? It serves one Source.
 type Part struct {
 	session.NoPart
-	refused      int       // transactions in a row, by a pooler that answers outside one
-	refusedSince time.Time // the first
+	refused      int              // transactions in a row, by a pooler that answers outside one
+	refusedSince time.Time        // the first
+	leftOut      map[string]error // the settings that the last check has left out, and reported
 }
 
 // Check comes before the lock: one that was granted through a transaction pooler would stay on a
@@ -32,15 +34,17 @@ type Part struct {
 func (p *Part) Check(ctx context.Context, from *session.Source) error {
 	waiting, cancel := context.WithTimeoutCause(ctx, from.Lease.Validity(), fmt.Errorf("%w to others within %v", pgerr.ErrNoAnswer, from.Lease.Validity()))
 	defer cancel()
+	from.ResetSettings() // another server may take them, and so may this one
 	found, err := share(waiting, &transaction.Turns, from.Pool(), struct {
 		session.Scope
 		lease.Lease
 		pins int
 	}{from.Scope, from.Lease, from.Pins}, func() (found session.Finding, whole bool, err error) {
-		if err = p.checkScope(ctx, from); err == nil {
-			found.Deaf, err = listen.Try(ctx, from)
-		}
+		found.Deaf, err = p.checkScope(ctx, from)
 		found.InTransaction = from.InTransaction()
+		if err == nil && from.HasAllSettings() {
+			p.leftOut = nil
+		}
 		return found, from.HasAllSettings(), err
 	})
 	if err == nil {
@@ -52,31 +56,61 @@ func (p *Part) Check(ctx context.Context, from *session.Source) error {
 // poolerRepeats is how often a failure that may have another cause than a pooler must show again.
 const poolerRepeats = 2
 
-// checkServer checks the server, and on new connections again if statements were mixed up, or the
+// checkServer checks the server, on two connections; and on new ones again if statements were mixed up, or the
 // protocol was violated (08P01): by a pooler that mixes clients up, or is full, or has lost a
-// connection.
-func (p *Part) checkServer(ctx context.Context, from *session.Source) error {
+// connection. deaf says why its connections cannot be waited on.
+func (p *Part) checkServer(ctx context.Context, from *session.Source) (deaf, err error) {
 	for repeats := from.Pool().Stats().Idle/2 + poolerRepeats; ; repeats-- { // each discards two connections
-		err := p.checkOnce(ctx, from)
+		err = p.onPrimary(ctx, from, func(a *session.Session) error {
+			return p.onPrimary(ctx, from, func(b *session.Session) error { return p.checkPooler(ctx, from, a, b) })
+		})
+		if err == nil {
+			err = passOver(func() error {
+				deaf, err = listen.Before(ctx, from, func(s *session.Session) error { return p.checkSettings(ctx, from, s) })
+				return err
+			})
+		}
 		if repeats == 0 || !errors.Is(err, pgerr.ErrMixedUp) && pgerr.State(err) != "08P01" {
-			return err
+			return deaf, err
 		}
 	}
 }
 
-// checkOnce is one check, on two connections.
-func (p *Part) checkOnce(ctx context.Context, from *session.Source) error {
-	return from.LendIn(ctx, false, func(a *session.Session) error {
-		if err := p.checkPrimary(ctx, from, a); err != nil {
+// maxServers is how many servers a pool may lead to in turn.
+const maxServers = 3
+
+// isElsewhere reports whether an error says that a connection leads to another server than the primary. A pool
+// may lead to a primary and its standbys in turn, and what one of them answers says nothing about the others:
+// another connection is asked.
+func isElsewhere(err error) bool {
+	return errors.Is(err, pgerr.ErrServerReadOnly) || errors.Is(err, lock.ErrTwoServers)
+}
+
+// passOver calls lend for other connections while they lead elsewhere.
+func passOver(lend func() error) (err error) {
+	for range maxServers {
+		if err = lend(); !isElsewhere(err) {
+			break
+		}
+	}
+	return err
+}
+
+// onPrimary lends fn a connection to a primary.
+func (p *Part) onPrimary(ctx context.Context, from *session.Source, fn func(*session.Session) error) error {
+	for n := 1; ; n++ {
+		found := false
+		err := from.LendIn(ctx, false, func(s *session.Session) error {
+			if err := p.checkPrimary(ctx, from, s); err != nil {
+				return err
+			}
+			found = true
+			return fn(s)
+		})
+		if found || !isElsewhere(err) || n == maxServers {
 			return err
 		}
-		return from.LendIn(ctx, false, func(b *session.Session) error {
-			if err := p.checkPooler(ctx, from, a, b); err != nil {
-				return fmt.Errorf("elector: check for a pooler: %w", err)
-			}
-			return nil
-		})
-	})
+	}
 }
 
 // checkPrimary returns nil if the session is on a primary that is new enough.
@@ -102,16 +136,18 @@ func (p *Part) checkPrimary(ctx context.Context, from *session.Source, s *sessio
 // enough for a server that has passed one, one in a thousand.
 const turns = "abaabbababbbbaabaaab"
 
-// checkPooler asks two connections for their backends. If it is no pooler's, a connection reaches
-// one backend, and the other does not. What the server counts or shows of a backend is no evidence:
-// one begins transactions by itself, to catch up with changes of the catalog, or to notify. Then b
-// tries the settings inside a transaction.
+// checkPooler asks two connections for their backends, of which each has told one. If it is no pooler's, a
+// connection reaches one backend, and the other does not. What the server counts or shows of a backend is no
+// evidence: one begins transactions by itself, to catch up with changes of the catalog, or to notify.
 func (p *Part) checkPooler(ctx context.Context, from *session.Source, a, b *session.Session) error {
+	if started, _ := b.Backend.Mark(); a.Backend.Is(b.PID(), started) {
+		return reachedBoth(b.PID())
+	}
 	more := turns
 	if from.HasPassed() {
 		more = turns[:len(turns)/2]
 	}
-	for _, turn := range "b" + more {
+	for _, turn := range more {
 		s, other := a, b
 		if turn == 'b' {
 			s, other = b, a
@@ -119,45 +155,60 @@ func (p *Part) checkPooler(ctx context.Context, from *session.Source, a, b *sess
 		server, err := session.Describe(ctx, s)
 		switch {
 		case err != nil:
-			return pgerr.Explain(err)
+			return fmt.Errorf("elector: check for a pooler: %w", pgerr.Explain(err))
 		case other.Backend.Is(server.Pid, server.Started):
-			return fmt.Errorf("%w: two connections reached backend %d", pgerr.ErrSessionPooled, server.Pid)
-		case s.PID() != 0 && !s.Backend.Is(server.Pid, server.Started):
+			return reachedBoth(server.Pid)
+		case !s.Backend.Is(server.Pid, server.Started):
 			return fmt.Errorf("%w: one connection reached backend %d, then %d", pgerr.ErrSessionPooled, s.PID(), server.Pid)
 		}
-		s.Backend.Set(server.Pid, server.Started)
 	}
-	err := transaction.Try(ctx, b, from.Settings)
+	return nil
+}
+
+func reachedBoth(pid int32) error {
+	return fmt.Errorf("%w: two connections reached backend %d", pgerr.ErrSessionPooled, pid)
+}
+
+// checkSettings tries the settings inside a transaction.
+func (p *Part) checkSettings(ctx context.Context, from *session.Source, s *session.Session) error {
+	err := transaction.Try(ctx, s, from.Settings)
 	if pgerr.IsMixedUp(err) {
-		err = transaction.Try(ctx, b, from.Settings) // the transaction has failed with it
+		err = transaction.Try(ctx, s, from.Settings) // the transaction has failed with it
 	}
 	if refusesSetting(err) {
-		return p.dropRefusedSettings(ctx, from, b, session.LeaseSetting)
+		return p.dropRefusedSettings(ctx, from, s, session.LeaseSetting)
 	}
 	return pgerr.Explain(err)
 }
 
-// dropRefusedSettings tries each setting alone. It reports those that the platform refuses
-// (client_connection_check_interval exists on Linux, macOS and the BSDs only), and leaves
-// them out from now on. The one that is the lease must not be refused.
+// dropRefusedSettings tries each setting alone. It leaves out those that the platform refuses
+// (client_connection_check_interval exists on Linux, macOS and the BSDs only), until the next check,
+// and reports them once. The one that is the lease must not be refused. A server in recovery refuses
+// transactions, and no setting.
 func (p *Part) dropRefusedSettings(ctx context.Context, from *session.Source, s *session.Session, lease string) error {
-	var failed error
-	from.Settings = slices.DeleteFunc(slices.Clone(from.Settings), func(one session.Setting) bool {
-		if failed != nil {
-			return false
-		}
+	var taken []session.Setting
+	refused := map[string]error{}
+	for _, one := range from.Settings {
 		err := transaction.Try(ctx, s, []session.Setting{one})
 		switch {
 		case err == nil:
-			return false
+			taken = append(taken, one)
 		case !refusesSetting(err) || one.Name == lease:
-			failed = fmt.Errorf("elector: check the session settings: %s: %w", one.Name, pgerr.Explain(err))
-			return false
+			return fmt.Errorf("elector: check the session settings: %s: %w", one.Name, pgerr.Explain(err))
+		default:
+			refused[one.Name] = fmt.Errorf("elector: the server refuses the setting %s = %s, which is left out: %w", one.Name, one.Value, err)
 		}
-		from.Report(ctx, session.SettingUp, fmt.Errorf("elector: the server refuses the setting %s = %s, which is left out: %w", one.Name, one.Value, err))
-		return true
-	})
-	return failed
+	}
+	if err := p.checkPrimary(ctx, from, s); err != nil {
+		return err
+	}
+	for name, err := range refused {
+		if p.leftOut[name] == nil {
+			from.Report(ctx, session.SettingUp, err)
+		}
+	}
+	from.Settings, p.leftOut = taken, refused
+	return nil
 }
 
 // refusesSetting reports whether the server refused a session setting, and not the

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/listen"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/pair"
 	"github.com/pgelector/pgelector/internal/pgerr"
@@ -20,51 +20,51 @@ import (
 // refusedFor is how long a pooler must refuse each transaction to be one that permits none.
 const refusedFor = 10 * time.Second
 
-// checkScope checks the server, and chooses the scope.
-func (p *Part) checkScope(ctx context.Context, from *session.Source) error {
+// checkScope checks the server, and chooses the scope. deaf says why connections cannot be waited on.
+func (p *Part) checkScope(ctx context.Context, from *session.Source) (deaf, err error) {
 	var outside error
 	if !from.InTransaction() && !from.Suspected {
-		outside = p.checkServer(ctx, from)
+		deaf, outside = p.checkServer(ctx, from)
 		if from.Scope == session.SessionScope || !errors.Is(outside, pgerr.ErrSessionPooled) {
-			return outside
+			return deaf, outside
 		}
 	}
-	named, err := p.checkTransactions(ctx, from)
+	deaf, named, err := p.checkTransactions(ctx, from)
 	from.Suspected = ctx.Err() != nil // if ctx has ended, the next check goes on here; else it starts over
 	if err != nil && outside != nil && !from.Refuses(err) {
 		// Temporary, as when the pooler is full.
-		return fmt.Errorf("%w (inside a transaction, because outside: %v)", err, outside)
+		return nil, fmt.Errorf("%w (inside a transaction, because outside: %v)", err, outside)
 	}
 	if err != nil && outside != nil && !errors.Is(err, pgerr.ErrSessionPooled) {
-		return fmt.Errorf("%w; and inside a transaction: %w", outside, err)
+		return nil, fmt.Errorf("%w; and inside a transaction: %w", outside, err)
 	}
 	if err == nil && named && outside == nil {
-		outside = p.checkServer(ctx, from)
+		_, outside = p.checkServer(ctx, from)
 	}
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case named && errors.Is(outside, pgerr.ErrSessionPooled):
-		return fmt.Errorf("%w: pgx keeps prepared statements, whose names are those of other clients of the pooler: "+
+		return nil, fmt.Errorf("%w: pgx keeps prepared statements, whose names are those of other clients of the pooler: "+
 			"set default_query_exec_mode=exec in the DSN, or use a pooler that tracks them", pgerr.ErrSessionPooled)
 	}
 	from.UseTransactions()
-	return nil
+	return deaf, nil
 }
 
 // checkTransactions checks that a transaction keeps its backend, that it has no snapshot
 // between two statements, and that its locks end with it. named reports whether the driver
 // keeps prepared statements with names of its own. It checks that again, on new connections, if
 // the end of a backend may be the cause.
-func (p *Part) checkTransactions(ctx context.Context, from *session.Source) (named bool, err error) {
+func (p *Part) checkTransactions(ctx context.Context, from *session.Source) (deaf error, named bool, err error) {
 	for repeats := poolerRepeats; ; repeats-- {
-		if err = from.LendIn(ctx, false, func(s *session.Session) error { return pingOutside(ctx, s) }); err == nil {
+		if deaf, err = listen.Before(ctx, from, func(s *session.Session) error { return pingOutside(ctx, s) }); err == nil {
 			named, err = p.checkTransactionsOnce(ctx, from)
 		} else {
 			p.refused = 0
 		}
 		if repeats == 0 || !errors.Is(err, pgerr.ErrSessionPooled) && !errors.Is(err, pgerr.ErrNoAdvisoryLocks) && p.refused == 0 {
-			return named, err
+			return deaf, named, err
 		}
 	}
 }
@@ -97,9 +97,6 @@ func (p *Part) permits(err error) error {
 }
 
 func (p *Part) checkTransactionsOnce(ctx context.Context, from *session.Source) (named bool, err error) {
-	if !slices.ContainsFunc(from.Settings, func(s session.Setting) bool { return s.Name == session.LeaseInside }) {
-		from.ResetSettings() // a check in session scope has left it out
-	}
 	named, err = p.tryTransactions(ctx, from)
 	if !refusesSetting(err) {
 		return named, err
@@ -112,26 +109,33 @@ func (p *Part) checkTransactionsOnce(ctx context.Context, from *session.Source) 
 }
 
 func (p *Part) tryTransactions(ctx context.Context, from *session.Source) (named bool, err error) {
-	begun := false
-	err = from.LendIn(ctx, true, func(a *session.Session) error {
-		begun = true
-		_ = p.permits(nil)
-		if err := p.checkPrimary(ctx, from, a); err != nil {
-			return err
+	for n := 1; ; n++ {
+		begun, found := false, false
+		err = from.LendIn(ctx, true, func(a *session.Session) error {
+			begun = true
+			_ = p.permits(nil)
+			if err := p.checkPrimary(ctx, from, a); err != nil {
+				return err
+			}
+			rows, err := session.Do(ctx, a.Simple(), (*db.Queries).NamedStatement)
+			if named = rows > 0; err == nil {
+				err = transaction.Apply(ctx, a, from.Settings)
+			}
+			if err != nil {
+				return pgerr.Explain(err)
+			}
+			found = true
+			return passOver(func() error {
+				return from.LendIn(ctx, true, func(b *session.Session) error { return compareTransactions(ctx, a, b) })
+			})
+		})
+		if !begun {
+			err = p.permits(err)
 		}
-		rows, err := session.Do(ctx, a.Simple(), (*db.Queries).NamedStatement)
-		if named = rows > 0; err == nil {
-			err = transaction.Apply(ctx, a, from.Settings)
+		if found || !isElsewhere(err) || n == maxServers {
+			return named, err
 		}
-		if err != nil {
-			return pgerr.Explain(err)
-		}
-		return from.LendIn(ctx, true, func(b *session.Session) error { return compareTransactions(ctx, a, b) })
-	})
-	if !begun {
-		err = p.permits(err)
 	}
-	return named, err
 }
 
 // compareTransactions has a hold a lock inside its transaction, and b look at it.

@@ -98,8 +98,11 @@ func begin(ctx context.Context, s *session.Session, statements ...string) error 
 				err = s.Pin().Exec(ctx, statement)
 			}
 		}
-		if state := pgerr.State(err); state == "25001" || state == "25P02" {
+		switch pgerr.State(err) {
+		case "25001", "25P02":
 			err = pgerr.Wrap(pgerr.ErrOpenTransaction, err)
+		case "0A000": // READ WRITE, which lib/pq always asks for, in recovery
+			err = pgerr.Wrap(pgerr.ErrServerReadOnly, err)
 		}
 		return err
 	}, nil)
@@ -134,8 +137,6 @@ func explain(err error) error {
 		return nil
 	case session.TimedOut(err), pooled.IsRefusal(err): // which no driver distinguishes
 		return fmt.Errorf("elector: begin a transaction: "+NoAnswer+": %w", err)
-	case pgerr.State(err) == "0A000": // READ WRITE, in recovery
-		return fmt.Errorf("elector: begin a transaction: %w", pgerr.Wrap(pgerr.ErrServerReadOnly, err))
 	}
 	return fmt.Errorf("elector: begin a transaction: %w", pgerr.Explain(err))
 }
