@@ -22,7 +22,7 @@ type step struct {
 var (
 	withoutServers = regexp.MustCompile(`^(db|elector|electortest|hooks/hookstest|internal|shard|sqlmock_test)/|^e2e/(go\.|mutation/|simulation/)`)
 	clusters       = `^e2e/(go\.|(fleet|history|must|pgcluster|register|sandbox)/[^_]*$)` // but for their tests
-	ofServers      = clusters + `|^e2e/([^/]+\.go|(conformance|docscheck|fence|impostors|mimic)/)`
+	ofServers      = clusters + `|^e2e/([^/]+\.go|(conformance|docscheck|fence|impostors|mimic|unruly)/)`
 	onServers      = regexp.MustCompile(ofServers + `|^scripts/setup`)
 	ofMigrations   = regexp.MustCompile(clusters + `|^examples/(go\.|migrations/)`)
 	everyTest      = regexp.MustCompile(ofServers + `|^(cmd|scripts)/`)

@@ -41,7 +41,7 @@ type Session struct {
 // gone is what goes on until the session's connection is given up.
 type gone struct {
 	beside *gate.Gate    // what parts run
-	once   sync.Once     // the connection is given back or closed once
+	begun  atomic.Bool   // the connection is being given back or closed: once
 	closed chan struct{} // closed when it is
 }
 
@@ -178,7 +178,7 @@ func (s *Session) giveBack() {
 // end ends the session, and gives up its connection: to the pool if the connection is unchanged. It waits for what parts run
 // beside the session.
 func (s *Session) end(unchanged bool) {
-	s.gone.once.Do(func() {
+	if s.gone.begun.CompareAndSwap(false, true) {
 		s.cancel(errClosed)
 		if unchanged {
 			s.conn.GiveBack()
@@ -186,7 +186,8 @@ func (s *Session) end(unchanged bool) {
 			s.discard()
 		}
 		close(s.gone.closed)
-	})
+	}
+	<-s.gone.closed // another call may be closing it
 	s.awaitBeside()
 }
 

@@ -10,41 +10,11 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
-	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
 	"github.com/pgelector/pgelector/internal/session"
 )
-
-// A Term is what fenced transactions belong to.
-type Term struct {
-	Lock   *lock.Lock
-	Places Places
-	Ended  context.Context // once it is done, answers are awaited within the drain only
-	Report func(error)     // receives each connection that is given up because it is silent; returns at once
-}
-
-// longestOwn is the longest that an answer to a statement of the library's own is awaited, also with a long
-// lease: on a connection that answers, each takes a round trip.
-const longestOwn = 10 * time.Second
-
-// atMost returns a copy of ctx that also ends when a statement of the library's own has taken too long.
-func atMost(ctx context.Context) (bounded context.Context, cancel context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, longestOwn, silent{longestOwn})
-}
-
-// toEnter is atMost for the statements that begin a transaction: their answers are of use within the validity.
-func (in Term) toEnter(ctx context.Context) (bounded context.Context, cancel context.CancelFunc) {
-	bound := min(in.Lock.Session.Proof.Lease.Validity(), longestOwn)
-	return context.WithTimeoutCause(ctx, bound, silent{bound})
-}
-
-// A silent error is returned for a statement that has had no answer for that long.
-type silent struct{ bound time.Duration }
-
-func (s silent) Error() string { return fmt.Sprintf("%v within %v", pgerr.ErrNoAnswer, s.bound) }
-func (silent) Unwrap() error   { return pgerr.ErrNoAnswer }
 
 // mostElsewhere is how many connections that lead to another server are passed over at most, beside those
 // that were idle: a pool may lead to a primary and its standbys in turn.
