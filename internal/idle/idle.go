@@ -63,7 +63,7 @@ func (a *attempt) end(pool *sql.DB) {
 func Take(ctx context.Context, pool *sql.DB, within, answer time.Duration, report func(error)) (c *pin.Conn, late bool, err error) {
 	a := suspected(pool)
 	if a == nil {
-		return pin.Take(ctx, pool, within)
+		return one(ctx, pool, within, answer)
 	}
 	select {
 	case a.turn <- struct{}{}:
@@ -72,11 +72,25 @@ func Take(ctx context.Context, pool *sql.DB, within, answer time.Duration, repor
 		return nil, false, context.Cause(ctx)
 	}
 	if suspected(pool) != a { // another call has taken them meanwhile
-		return pin.Take(ctx, pool, within)
+		return one(ctx, pool, within, answer)
 	}
 	defer a.end(pool)
 	c, err = first(ctx, pool, within, answer, report)
 	return c, false, err
+}
+
+// one takes one connection. pgx asks an idle connection whether it lives before the pool lends it: if that takes long, the
+// connection is silent.
+func one(ctx context.Context, pool *sql.DB, within, answer time.Duration) (c *pin.Conn, late bool, err error) {
+	if pool.Stats().Idle == 0 {
+		return pin.Take(ctx, pool, within)
+	}
+	within = min(within, answer)
+	c, late, err = pin.Take(ctx, pool, within)
+	if late && pool.Stats().OpenConnections > 0 {
+		return nil, false, fmt.Errorf("%w: %w within %v: %w", ErrSilent, pgerr.ErrNoAnswer, within, err)
+	}
+	return c, late, err
 }
 
 // A reply is what one connection said.
