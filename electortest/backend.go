@@ -138,6 +138,9 @@ func (b *backend) cancelFor(c *conn) {
 func (b *backend) serve() {
 	defer func() {
 		b.remote.close()
+		b.server.mu.Lock()
+		delete(b.server.remote, b)
+		b.server.mu.Unlock()
 		close(b.served)
 	}()
 	for {

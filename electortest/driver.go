@@ -14,7 +14,8 @@ import (
 )
 
 var (
-	_ driver.Connector          = connector{}
+	_ driver.Connector          = (*connector)(nil)
+	_ io.Closer                 = (*connector)(nil)
 	_ driver.Pinger             = (*conn)(nil)
 	_ driver.QueryerContext     = (*conn)(nil)
 	_ driver.ExecerContext      = (*conn)(nil)
@@ -27,10 +28,21 @@ var (
 	_ driver.StmtExecContext    = statementOf{}
 )
 
-// A connector makes connections of a process.
-type connector struct{ p *Process }
+// A connector makes connections of a process, for one pool.
+type connector struct {
+	p    *Process
+	home *Server // that closes the pool
+}
 
-func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+// Close is called when the pool is closed.
+func (c *connector) Close() error {
+	c.home.mu.Lock()
+	defer c.home.mu.Unlock()
+	delete(c.home.pools, c)
+	return nil
+}
+
+func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	made, err := c.p.connect(ctx)
 	if err != nil {
 		return nil, err // not a nil *conn in an interface
@@ -71,7 +83,7 @@ func (w waitable) WaitForEnd(ctx context.Context) error {
 	return nil
 }
 
-func (c connector) Driver() driver.Driver { return processDriver(c) }
+func (c *connector) Driver() driver.Driver { return processDriver{c.p} }
 
 // processDriver is the driver of a process's pools.
 type processDriver struct{ p *Process }

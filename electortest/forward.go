@@ -158,9 +158,7 @@ func (x *execution) forwarded(m *message) (a Answer, err error) {
 
 // isRemote has Close wait for the backend. The caller holds the mutex.
 func (b *backend) isRemote() {
-	if b.remote.conn == nil {
-		b.server.remote = append(b.server.remote, b)
-	}
+	b.server.remote[b] = true
 }
 
 // interruptible returns a context that ends with the backend, and until executed is called, with a cancel request and

@@ -34,13 +34,13 @@ func (s *Server) NewProcess() *Process {
 
 // Open returns a pool of connections of the process. The caller closes it, or [Server.Close] does.
 func (p *Process) Open() *sql.DB {
-	pool := sql.OpenDB(connector{p})
 	p.mu.Lock()
-	server := p.server
+	c := &connector{p: p, home: p.server}
 	p.mu.Unlock()
-	server.mu.Lock()
-	defer server.mu.Unlock()
-	server.pools = append(server.pools, pool)
+	pool := sql.OpenDB(c)
+	c.home.mu.Lock()
+	defer c.home.mu.Unlock()
+	c.home.pools[c] = pool
 	return pool
 }
 

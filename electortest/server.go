@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -38,8 +39,8 @@ type Server struct {
 	forward      *forward // nil unless the tested program's statements go to another database
 	replication  replication
 	trace        func(Event)
-	pools        []*sql.DB  // that its processes have opened
-	remote       []*backend // that have sent a statement to another database
+	pools        map[*connector]*sql.DB // that its processes have opened, and nobody has closed
+	remote       map[*backend]bool      // that have sent a statement to another database, and have not ended
 }
 
 // Defaults of a new server.
@@ -55,7 +56,7 @@ const (
 // In a testing/synctest bubble, create it inside and call [Server.Close] before the bubble's
 // function returns.
 func NewServer() *Server {
-	return &Server{backends: map[int32]*backend{}, locks: lockTable{locks: map[lockID]*lock{}},
+	return &Server{backends: map[int32]*backend{}, pools: map[*connector]*sql.DB{}, remote: map[*backend]bool{}, locks: lockTable{locks: map[lockID]*lock{}},
 		lastPID: firstPID, timeline: 1, epoch: "0", started: time.Now(), lastXID: firstXID, durable: firstXID, clockRate: 1,
 		checkpoint: checkpoint{timeline: 1, began: time.Now()}}
 }
@@ -72,7 +73,7 @@ func (s *Server) Open() *sql.DB { return s.NewProcess().Open() }
 // transactions of the connections are rolled back.
 func (s *Server) Close() {
 	s.mu.Lock()
-	pools, remote := s.pools, s.remote
+	pools, remote := maps.Clone(s.pools), slices.Collect(maps.Keys(s.remote))
 	s.mu.Unlock()
 	for _, pool := range pools {
 		_ = pool.Close()
