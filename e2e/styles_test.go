@@ -38,6 +38,44 @@ func TestStartLeadsInTheBackgroundUntilStop(t *testing.T) {
 	})
 }
 
+// The second host's clock is late: it tries when the work of the first is done.
+func TestAHoldKeepsATickFromAHostWhoseClockIsLate(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		late := s.stand(t, d.open(t, 1, s.DSN()), election)
+		nothing := func(context.Context, *elector.Term) error { return nil }
+		for _, held := range []bool{false, true} {
+			var opts []elector.Option
+			if held {
+				opts = append(opts, elector.WithHold(time.Hour)) // which ctx ends
+			}
+			one := s.stand(t, d.open(t, 0, s.DSN()), election, opts...)
+			ctx, stop := context.WithCancel(soon(t))
+			worked, ended := make(chan *elector.Term, 1), make(chan error, 1)
+			go func() {
+				_, err := one.TryRun(ctx, func(_ context.Context, term *elector.Term) error { worked <- term; return nil })
+				ended <- err
+			}()
+			term := <-worked
+			if !held {
+				check(t, <-ended)
+			}
+			if elected, err := late.TryRun(soon(t), nothing); err != nil || elected == held {
+				t.Errorf("with a hold %v the late host was elected: %v, %v", held, elected, err)
+			}
+			if held {
+				check(t, term.Verify(soon(t)))
+				stop()
+				check(t, <-ended)
+			}
+			stop()
+			s.frees(t, one.Key())
+		}
+	})
+}
+
 func TestOfTwoHostsThatTryToRunOneRuns(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {

@@ -125,8 +125,9 @@ func (t *Term) Resign(ctx context.Context) error {
 }
 
 // TryRun makes one attempt, as TryCampaign does, and once elected calls lead, as Run does: the
-// lock is released only after lead has returned. It does not campaign again when the term has
-// ended. If elected is true, err is what lead returned (as Run returns it), or wraps the cause
+// lock is released only after lead has returned, and not before the end of WithHold if lead succeeded. It does
+// not campaign again when the term has ended. A cron job on several hosts needs WithHold: short work frees the lock
+// before a host whose clock is late asks for it. If elected is true, err is what lead returned (as Run returns it), or wraps the cause
 // of ctx, or of the term if that was lost or resigned, also by lead. If it is false,
 // another leads and err is nil, or the attempt failed.
 func (e *Elector) TryRun(ctx context.Context, lead func(ctx context.Context, term *Term) error) (elected bool, err error) {
@@ -143,7 +144,18 @@ func (e *Elector) TryRun(ctx context.Context, lead func(ctx context.Context, ter
 	if r.term == nil {
 		return false, r.err
 	}
-	finished, err := e.serve(ctx, claimed, r.term, orHold(lead))
+	done := false
+	finished, err := e.serve(ctx, claimed, r.term, func(ctx context.Context, term *Term) error {
+		err := orHold(lead)(ctx, term)
+		if err == nil && e.hold > 0 && claimed.Err() == nil && term.endIfOver() == nil {
+			done = true
+			term.hold(claimed, e.hold)
+		}
+		return err
+	})
+	if done { // whatever ended the hold
+		return true, nil
+	}
 	switch cause := context.Cause(r.term.ctx); {
 	case !finished:
 		err = fmt.Errorf("elector: run: %w", cause)
@@ -151,6 +163,13 @@ func (e *Elector) TryRun(ctx context.Context, lead func(ctx context.Context, ter
 		err = wrap(cause, err)
 	}
 	return true, err
+}
+
+// hold waits until d is over since the election, or until ctx or the term ends.
+func (t *Term) hold(ctx context.Context, d time.Duration) {
+	ctx, stop := backoff.Either(ctx, t.ctx)
+	defer stop()
+	_ = backoff.Sleep(ctx, time.Until(t.electedAt.Add(d)))
 }
 
 // RunIfLeader calls fn if this elector leads, and reports whether it did; err

@@ -15,11 +15,11 @@
 //		return nil
 //	})
 //
-// There are four styles, from the safest to the barest:
+// There are four styles, the safest first:
 //
 //   - [Elector.Run] campaigns, runs a function under each term, and waits for it
 //     before it lets go of the lock.
-//   - [Elector.TryRun] does so once, if nobody leads: for a cron job.
+//   - [Elector.TryRun] does so once, if nobody leads: for a cron job ([WithHold]).
 //   - [Elector.Start] and [Elector.Stop] do so in the background; hooks, or
 //     [Elector.RunIfLeader], do the work.
 //   - [Elector.Campaign] and [Elector.TryCampaign] return the [Term]. The caller works
@@ -33,7 +33,7 @@
 // The options, by purpose:
 //
 //   - who: [WithCandidateID], [WithKey]
-//   - how long: [WithLease], [WithHeartbeatInterval], [WithDrain]
+//   - how long: [WithLease], [WithHeartbeatInterval], [WithDrain], [WithHold]
 //   - how followers try: [WithTakeover], [WithRetryInterval], [WithDeputyInterval],
 //     [WithBackoff], [WithMaxAttempts], [WithReadOnlyTimeout], [WithNotifier]
 //   - on which servers: [WithScope], [WithLockDelay], [WithSynchronousStandby], [WithTokenEpoch]

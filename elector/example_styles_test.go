@@ -11,7 +11,8 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// A cron job runs on each host. On one of them it does its work.
+// A cron job runs on each host. On one of them it does its work, and holds the lock for longer than the
+// clocks of the hosts differ.
 func ExampleElector_TryRun() {
 	pool, closeAll := openPool()
 	defer closeAll()
@@ -26,7 +27,7 @@ func ExampleElector_TryRun() {
 		fmt.Println("another host meanwhile:", elected, err)
 		return nil
 	}
-	e, err := elector.New(pool, "nightly")
+	e, err := elector.New(pool, "nightly", elector.WithHold(50*time.Millisecond)) // say 1 min; here the clocks are one
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -154,7 +154,7 @@ func (e *Elector) Stop(ctx context.Context) error {
 // The session and its other elections go on.
 //
 // From the call on, Run, TryRun, Start, Campaign and TryCampaign return an error that wraps
-// ErrStopped, at once or when they have ended, but Run and TryRun ErrLeadFailed if lead fails then;
+// ErrStopped, at once or when they have ended, but Run and TryRun ErrLeadFailed if lead fails then, and TryRun nil in its hold (WithHold);
 // RunIfLeader calls nothing; Stop returns what it would have. Leader, Candidates and Observe
 // can still be used.
 //

@@ -57,19 +57,21 @@ type CommonOption interface {
 }
 
 type (
-	option        func(*config) error
-	sessionOption struct{ option }
-	requestOption struct{ option }
-	commonOption  struct{ option }
+	option         func(*config) error
+	sessionOption  struct{ option }
+	electionOption struct{ option }
+	requestOption  struct{ option }
+	commonOption   struct{ option }
 )
 
 func (o option) apply(c *config) error { return o(c) }
 
-func (sessionOption) forSession()  {}
-func (requestOption) forElection() {}
-func (requestOption) forRequest()  {}
-func (commonOption) forSession()   {}
-func (commonOption) forElection()  {}
+func (sessionOption) forSession()   {}
+func (electionOption) forElection() {}
+func (requestOption) forElection()  {}
+func (requestOption) forRequest()   {}
+func (commonOption) forSession()    {}
+func (commonOption) forElection()   {}
 
 // set makes an option of what cannot fail.
 func set(change func(*config)) option {
@@ -144,7 +146,8 @@ type config struct {
 	candidateID     string
 	hooks           []hooks.Hook
 	gracefulRelease bool
-	shared          bool // the candidate is of a shared session
+	hold            time.Duration // of TryRun
+	shared          bool          // the candidate is of a shared session
 	scope           Scope
 	takeover        Takeover
 	takeoverChosen  bool
@@ -190,6 +193,7 @@ const (
 	minValidate            = 100 * time.Millisecond // PostgreSQL spends 50 µs or more on a look into pg_locks
 	backoffGrowth          = 5                      // the longest backoff, in shortest ones, when not chosen
 	maxCandidateID         = 63
+	maxHold                = 24 * time.Hour
 )
 
 // WithKey sets the 64-bit advisory lock key of the election. Any value will do.
@@ -593,6 +597,23 @@ func WithHooks(all ...hooks.Hook) CommonOption {
 // it sees that. Default true. Resign always unlocks.
 func WithGracefulRelease(graceful bool) Option {
 	return set(func(c *config) { c.gracefulRelease = graceful })
+}
+
+// WithHold makes TryRun keep the lock for at least d from the election, after work that succeeded: when lead
+// has returned nil, TryRun waits until d is over. Meanwhile the term goes on, and its context stays valid.
+// ctx, Close, and the end of the term end the wait at once; TryRun still returns nil, because the work is done.
+// An error of lead is returned at once. Default 0, at most 24 h. Run, Start, Campaign and
+// TryCampaign ignore the hold.
+//
+// It is for hosts that call TryRun at the same time by their own clocks. With d above the difference of the clocks,
+// and below the time between two ticks, a second host finds the lock busy, so a second run of a tick becomes unlikely. It is not
+// ruled out: if the host that holds dies, or loses its session, a host whose clock is late runs the tick again.
+// For work that must be done once, claim each tick in a table, by InTx.
+func WithHold(d time.Duration) ElectionOption {
+	return electionOption{func(c *config) error {
+		c.hold = d
+		return check(0 <= d && d <= maxHold, "WithHold", d, "want 0 <= hold <= %v", maxHold)
+	}}
 }
 
 // WithRequests(false) has the leader refuse requests to resign or to transfer the lock

@@ -257,6 +257,7 @@ func TestAnOptionIsAcceptedOnlyWhereItIsUsed(t *testing.T) {
 		"WithValidateInterval":   {elector.WithValidateInterval(0), true, false, false},
 		"WithDrain":              {elector.WithDrain(2 * time.Second), true, false, false},
 		"WithTokenEpoch":         {elector.WithTokenEpoch(1), true, false, false},
+		"WithHold":               {elector.WithHold(time.Minute), false, true, false},
 		"WithKey":                {elector.WithKey(1), false, true, true},
 		"WithGracefulRelease":    {elector.WithGracefulRelease(true), false, false, false},
 		"WithTakeover":           {elector.WithTakeover(elector.Poll), true, false, false},
@@ -400,7 +401,7 @@ func TestWhatALogShowsCanBeRead(t *testing.T) {
 	}
 	for want, value := range map[string]any{
 		"lease=10s heartbeat=2s drain=2s validity=7s retry=3s deputy=100ms scope=auto takeover=deputy requests=true " +
-			"backoff=1s..5s attempts=0 minimum=0.5 check=0s stepdown=0 campaign=0 stay=false validate=1s lockdelay=0s listens=false": e.Settings(),
+			"backoff=1s..5s attempts=0 minimum=0.5 check=0s stepdown=0 campaign=0 stay=false validate=1s lockdelay=0s hold=0s listens=false": e.Settings(),
 		`candidate "web-1" of election "orders"`: e,
 		"auto":                                   elector.Auto,
 		"session":                                elector.SessionScope,
