@@ -21,11 +21,10 @@ import (
 
 	"github.com/pgelector/pgelector/e2e/sandbox"
 	"github.com/pgelector/pgelector/elector"
-	"github.com/pgelector/pgelector/examples"
 )
 
 var (
-	ticks = flag.Int("ticks", 1000, "that are done while leaders change; one change for 20")
+	ticks = flag.Int("ticks", 200, "that are done while leaders change; one change for 16")
 	load  = flag.Duration("load", 300*time.Millisecond, "that a cache takes to load")
 )
 
@@ -134,16 +133,13 @@ func TestEachTickIsDoneOnceWhileLeadersChange(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
 	pool := open(t, "pgx", dsn)
-	execute(t, pool, examples.TickTable)
 	execute(t, pool, "CREATE TABLE done (at timestamptz, by text)")
 	f := newFleet(t, pool, dsn)
-	kinds := []struct{ work, driver string }{{"lead", "pgx"}, {"cron", "postgres"}, {"gocron", "pgx"}, {"lead", "postgres"}}
 	start := func() {
-		k := kinds[f.born%len(kinds)]
 		f.born++
-		f.start(k.work, k.driver, fmt.Sprint(k.work, "-", f.born))
+		f.start("ticks", []string{"pgx", "postgres"}[f.born%2], fmt.Sprint("candidate-", f.born))
 	}
-	for range kinds {
+	for range 4 {
 		start()
 	}
 	var n int
@@ -152,8 +148,8 @@ func TestEachTickIsDoneOnceWhileLeadersChange(t *testing.T) {
 		return n
 	}
 	kills, stops := 0, 0
-	for change := 1; change <= *ticks/20; change++ {
-		eventually(t, "ticks are done", func() bool { return done() >= 20*change })
+	for change := 1; change <= *ticks/16; change++ {
+		eventually(t, "ticks are done", func() bool { return done() >= 16*change })
 		leader := f.leader("")
 		if change%2 == 0 {
 			f.kill(leader)
@@ -170,7 +166,7 @@ func TestEachTickIsDoneOnceWhileLeadersChange(t *testing.T) {
 	}
 	eventually(t, "all ticks are done", func() bool { return done() >= *ticks })
 	var all, distinct, span int
-	check(t, pool.QueryRow(`SELECT count(*), count(DISTINCT at), (extract(epoch FROM max(at) - min(at)) * 1000 / 5)::int + 1 FROM done`).Scan(&all, &distinct, &span))
+	check(t, pool.QueryRow(`SELECT count(*), count(DISTINCT at), (extract(epoch FROM max(at) - min(at)) * 1000 / 40)::int + 1 FROM done`).Scan(&all, &distinct, &span))
 	if all != distinct || all != span {
 		t.Errorf("%d ticks of %d were done %d times", distinct, span, all)
 	}

@@ -2,7 +2,7 @@
 //
 //	candidate WORK DRIVER ID LOAD
 //
-// LOAD is how long a cache takes to load. WORK is warm, outbox, http, or one of lead, cron and gocron, which do ticks.
+// LOAD is how long a cache takes to load. WORK is warm, outbox, http or ticks.
 package main
 
 import (
@@ -17,11 +17,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/go-co-op/gocron/v2"
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 	_ "github.com/lib/pq"              // the driver "postgres"
-	"github.com/robfig/cron/v3"
-
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/examples"
 	"github.com/pgelector/pgelector/hooks"
@@ -67,43 +64,23 @@ func run(ctx context.Context, work, driver, id, load string) error {
 	if err != nil {
 		return err
 	}
-	ticks := examples.Ticks{Pool: pool, Job: "example", Schedule: every(5 * time.Millisecond), Do: func(ctx context.Context, tx *sql.Tx, at time.Time) error {
-		_, err := tx.ExecContext(ctx, "INSERT INTO done (at, by) VALUES ($1, $2)", at, work)
+	return doTicks(ctx, pool, e, id)
+}
+
+// doTicks writes a row for each tick.
+func doTicks(ctx context.Context, pool *sql.DB, e *elector.Elector, id string) error {
+	nightly, err := examples.Nightly(ctx, pool, "example", every(40*time.Millisecond), func(ctx context.Context, tx *sql.Tx, at time.Time) error {
+		_, err := tx.ExecContext(ctx, "INSERT INTO done (at, by) VALUES ($1, $2)", at, id)
 		return err
-	}}
-	return do(ctx, work, e, ticks)
+	})
+	if err != nil {
+		return err
+	}
+	return e.Run(ctx, nightly.Lead)
 }
 
 // nobody hears of the leader, for LastLeader.
 var nobody = hooks.Funcs{LeaderChanged: func(context.Context, hooks.LeaderChanged) {}}
-
-// do does the ticks by themselves, or by a scheduler.
-func do(ctx context.Context, work string, e *elector.Elector, ticks examples.Ticks) error {
-	switch work {
-	case "lead":
-		return e.Run(ctx, ticks.Lead)
-	case "cron":
-		scheduler := cron.New(cron.WithChain(cron.SkipIfStillRunning(cron.DiscardLogger)))
-		scheduler.Schedule(ticks.Schedule, cron.FuncJob(ticks.IfLeader(e)))
-		scheduler.Start()
-	case "gocron":
-		scheduler, err := gocron.NewScheduler()
-		if err != nil {
-			return err
-		}
-		_, err = scheduler.NewJob(gocron.DurationJob(5*time.Millisecond), gocron.NewTask(ticks.IfLeader(e)), gocron.WithSingletonMode(gocron.LimitModeReschedule))
-		if err != nil {
-			return err
-		}
-		scheduler.Start()
-	default:
-		return errors.New("no such work: " + work)
-	}
-	return e.Run(ctx, func(ctx context.Context, _ *elector.Term) error {
-		<-ctx.Done()
-		return nil
-	})
-}
 
 // every is a schedule that is quicker than cron's.
 type every time.Duration
