@@ -96,7 +96,7 @@ model: ## Check the model in docs/model with spin: two writers must be impossibl
 cover: ## Measure the coverage of elector and internal/session
 	@scripts/cover.sh -run='$(RUN)'
 
-generate: ## Generate db/ and roster/internal/db/ from queries/ with sqlc
+generate: ## Generate db/, roster/internal/db/ and ticks/internal/db/ from queries/ with sqlc
 	"$$(scripts/tool.sh sqlc)" generate
 
 docs: ## Draw the pictures of the docs

@@ -29,7 +29,7 @@ generated() {
     for file in "$made"/*.sql.go; do # sqlc does not remove stale files
       [ -e "$from/$(basename "$file" .go)" ] || { echo "$file: its queries no longer exist: remove it" >&2; return 1; }
     done
-  done <<<$'db queries\nroster/internal/db queries/roster'
+  done <<<$'db queries\nroster/internal/db queries/roster\nticks/internal/db queries/ticks'
   sqlc=$(scripts/tool.sh sqlc) && "$sqlc" diff
 }
 
@@ -91,7 +91,7 @@ check "an election adds at most 1.7 MB over pgx, and 2.5 MB over lib/pq" \
 for module in . e2e examples bench tools; do
   check "$module/go.mod is tidy" "run 'go mod tidy' in $module" go -C "$module" mod tidy -diff
 done
-check "the generated code matches queries/" "run 'make generate' and commit db/ and roster/internal/db/" generated
+check "the generated code matches queries/" "run 'make generate' and commit db/, roster/internal/db/ and ticks/internal/db/" generated
 
 if [ ${#failed[@]} -gt 0 ]; then
   echo "verify: ${#failed[@]} of the checks failed" >&2

@@ -22,8 +22,8 @@ var ErrSchedule = errors.New("ticks: no next tick")
 
 // Missed says which ticks are done of those that passed while nobody could do them.
 type Missed struct {
-	most int           // how many, the last ones
-	skip bool          // those that are later than late
+	most int  // how many, the last ones
+	skip bool // those that are later than late
 	late time.Duration
 }
 

@@ -90,7 +90,7 @@ var steps = []step{
 	{name: "fuzzing", what: "**Fuzzing** of all parsers",
 		command: "make fuzz TIME=20s", short: "make fuzz TIME=1s", minutes: 7,
 		patterns: []string{`== \d+/(?P<targets>\d+) `}, says: "{targets} targets",
-		of: regexp.MustCompile(`^(cmd|elector|electortest|fence|internal|roster)/|^e2e/(go\.|history/)|^scripts/fuzz`)},
+		of: regexp.MustCompile(`^(cmd|elector|electortest|fence|internal|roster|ticks)/|^e2e/(go\.|history/)|^scripts/fuzz`)},
 	{name: "coverage", what: "**Coverage** of the election and its sessions",
 		command: "make cover", short: "make cover RUN='^TestInTxCommitsInsideTheTerm$'", minutes: 6,
 		patterns: []string{`total:\s+\(statements\)\s+(?P<percent>[\d.]+)%`}, says: "{percent} % of statements"},
@@ -104,7 +104,7 @@ var steps = []step{
 		minutes: 8,
 		patterns: []string{`(?P<ticks>\d+) ticks were done once each, over (?P<kills>\d+) kills and (?P<handovers>\d+) hand-overs`,
 			`cache of (?P<cache>\S+): warm after (?P<warm>\d+ ms), cold after (?P<cold>[\d.]+ s)`},
-		of: regexp.MustCompile(clusters + `|^examples/`), engine: true},
+		of: regexp.MustCompile(clusters + `|^(examples|ticks)/`), engine: true},
 	{name: "bench", command: "make bench docs", short: "go -C bench run . -quick -parts=inprocess -out=$(mktemp -d)", minutes: 44,
 		page: "bench/RESULTS.md", cells: benchCells,
 		of: regexp.MustCompile(`^bench/([^/]*|internal/(child|measure|member|results|servers|systems)/.*)$`)}, // bench -again writes its report anew

@@ -156,8 +156,8 @@ func indexElement(r *reader, f fields) {
 	}
 }
 
-// relation allows the server's own relations and those of the roster. Their schema is
-// "chosen" in the roster's statements, and "pgelector" by default. The table of package
+// relation allows the server's own relations, and those of the roster and of ticks. Their schema is
+// "chosen" in their statements, and "pgelector" by default. The table of package
 // fence belongs to the user, whose search_path finds it.
 func relation(r *reader, f fields) {
 	schema, name := f.text("schemaname"), f.text("relname")
