@@ -115,18 +115,23 @@ func TestAServerProvesToAFreshProcessForHowLongItHasBeenAPrimary(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := on(t, own(t))
-		election, delay := unique(t.Name()), elector.WithLockDelay(lease)
+		election, delay := unique(t.Name()), elector.WithLockDelay(short)
 		dsn := s.DSN(pgcluster.ForRole(s.role(t, nil)))
 		try := func(pool *sql.DB) error { // each pool is as if of a process of its own
-			_, elected, err := s.stand(t, pool, election, delay).TryCampaign(soon(t))
+			_, elected, err := s.stand(t, pool, election, delay, briefly).TryCampaign(soon(t))
 			if elected {
 				t.Error("elected too early")
 			}
 			return err
 		}
 		fresh := func() *sql.DB { return d.open(t, 0, dsn) }
+		elsewhere := func() *sql.DB { // which keeps no connection
+			pool := fresh()
+			pool.SetMaxIdleConns(0)
+			return pool
+		}
 		elects := func(pool *sql.DB) bool {
-			c := s.stand(t, pool, election, delay)
+			c := s.stand(t, pool, election, delay, briefly)
 			term, elected, err := c.TryCampaign(soon(t))
 			if errors.Is(err, elector.ErrTooEarly) {
 				return false
@@ -140,7 +145,7 @@ func TestAServerProvesToAFreshProcessForHowLongItHasBeenAPrimary(t *testing.T) {
 		_, err := s.admin.Exec("CHECKPOINT")
 		check(t, err)
 		wraps(t, try(fresh()), elector.ErrTooEarly)
-		eventually(t, "a fresh process is elected", func() bool { return elects(fresh()) })
+		eventually(t, "a fresh process is elected", func() bool { return elects(elsewhere()) })
 		if _, err := s.admin.Exec("REVOKE EXECUTE ON FUNCTION pg_catalog.pg_control_checkpoint() FROM PUBLIC"); err != nil {
 			t.Fatal(err)
 		}

@@ -39,8 +39,8 @@ func TestAHealthCommandStepsDownAndIsSeenByOthers(t *testing.T) {
 			invoke(t, at(dsn), "status", "--json", name(t)).want(t, exit.OK, `"alive": "yes"`, `"lease_ends_at": "`)
 			role := unique("bystander")
 			check(t, shared.Get(t).Exec(t.Context(), "CREATE ROLE "+role+" LOGIN"))
-			invoke(t, at(shared.Get(t).DSN(pgcluster.ForRole(role))), "status", "--json", name(t)).want(t, exit.OK, `"alive": "cannot tell"`, `"lease_ms": 20000`)
-			invoke(t, at(shared.Get(t).DSN(pgcluster.ForRole(role))), "status", name(t)).want(t, exit.OK, "20s, hidden", "GRANT pg_read_all_stats")
+			invoke(t, at(shared.Get(t).DSN(pgcluster.ForRole(role))), "status", "--json", name(t)).want(t, exit.OK, `"alive": "cannot tell"`, `"lease_ms": 30000`)
+			invoke(t, at(shared.Get(t).DSN(pgcluster.ForRole(role))), "status", name(t)).want(t, exit.OK, "30s, hidden", "GRANT pg_read_all_stats")
 			if err := os.WriteFile(full, nil, 0o644); err != nil {
 				t.Fatal(err)
 			}
