@@ -199,31 +199,6 @@ func expectResign(mock sqlmock.Sqlmock) {
 // ours is the name of each fenced transaction.
 const ours = "4711 1700000000.000000"
 
-// expectCommit expects the end of a fenced transaction.
-func expectCommit(mock sqlmock.Sqlmock) *sqlmock.ExpectedCommit {
-	query(mock, "FencedTransaction").WillReturnRows(row(ours))
-	return mock.ExpectCommit()
-}
-
-// expectRollback expects the end of a fenced transaction whose function has failed.
-func expectRollback(mock sqlmock.Sqlmock) {
-	query(mock, "FencedTransaction").WillReturnRows(row(ours))
-	mock.ExpectRollback()
-}
-
-// expectFirstInTx expects that the first fenced transaction of a term begins.
-func expectFirstInTx(mock sqlmock.Sqlmock) {
-	query(mock, "TryPair").WillReturnRows(row(true))
-	mock.ExpectBegin()
-	query(mock, "EnterTerm").WillReturnRows(row("entered", ours))
-}
-
-// expectInTx expects that a later one begins.
-func expectInTx(mock sqlmock.Sqlmock) {
-	mock.ExpectBegin()
-	query(mock, "EnterTerm").WillReturnRows(row("entered", ours))
-}
-
 // expectTerm expects the start of a first term.
 func expectTerm(mock sqlmock.Sqlmock, token int64) {
 	expectServerCheck(mock)

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,30 +60,70 @@ type standbyToken struct {
 
 func (t standbyToken) is(special string) bool { return t.special && t.name == special }
 
-// standbyWord is one token after spaces: a quoted name, a separator, or a number or name.
-var standbyWord = regexp.MustCompile(`^[ \t\n\r\f\v]*(?:"((?:[^"]|"")*)"|([,()])|(\*|[0-9]+|[a-zA-Z_[:^ascii:]][a-zA-Z0-9_$[:^ascii:]]*))[ \t\n\r\f\v]*`)
-
+// standbyTokens reads the tokens of a list. (A regular expression would add 100 KB to each program.)
 func standbyTokens(text string) (tokens []standbyToken, err error) {
-	for text = strings.TrimLeft(text, " \t\n\r\f\v"); text != ""; {
-		m := standbyWord.FindStringSubmatchIndex(text)
-		if m == nil {
+	const spaces = " \t\n\r\f\v"
+	for text = strings.TrimLeft(text, spaces); text != ""; text = strings.TrimLeft(text, spaces) {
+		token, length := standbyToken{name: text[:1]}, 1
+		switch first := text[0]; {
+		case first == '"':
+			token.quoted = true
+			token.name, length = unquote(text)
+		case strings.IndexByte(",()", first) >= 0:
+			token.special = true
+		case first == '*':
+		case isDigit(first):
+			length = run(text, isDigit)
+		case isLetter(first):
+			length = run(text, func(b byte) bool { return isLetter(b) || isDigit(b) || b == '$' })
+		default:
+			length = 0
+		}
+		if length == 0 {
 			return nil, errListSyntax
 		}
-		var token standbyToken
-		switch {
-		case m[2] >= 0:
-			token = standbyToken{name: strings.ReplaceAll(text[m[2]:m[3]], `""`, `"`), quoted: true}
-		case m[4] >= 0:
-			token = standbyToken{name: text[m[4]:m[5]], special: true}
-		default:
-			token.name = text[m[6]:m[7]]
+		if !token.quoted {
+			token.name = text[:length]
 			if word := lower(token.name); word == "any" || word == "first" {
 				token = standbyToken{name: word, special: true}
 			}
 		}
-		tokens, text = append(tokens, token), text[m[1]:]
+		tokens, text = append(tokens, token), text[length:]
 	}
 	return tokens, nil
+}
+
+// unquote returns the quoted name that text begins with, and its length in text: 0 if the name does not end. Two quotes
+// within the name are one.
+func unquote(text string) (name string, length int) {
+	for from := 1; ; {
+		quote := strings.IndexByte(text[from:], '"')
+		if quote < 0 {
+			return "", 0
+		}
+		name += text[from : from+quote]
+		from += quote + 1
+		if !strings.HasPrefix(text[from:], `"`) {
+			return name, from
+		}
+		name += `"`
+		from++
+	}
+}
+
+// run returns how many bytes at the beginning of text are of a kind.
+func run(text string, of func(byte) bool) (n int) {
+	for n < len(text) && of(text[n]) {
+		n++
+	}
+	return n
+}
+
+func isDigit(b byte) bool { return '0' <= b && b <= '9' }
+
+// isLetter reports whether a byte may begin a name: all bytes beyond ASCII may.
+func isLetter(b byte) bool {
+	return 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z' || b == '_' || b >= 0x80
 }
 
 // lower folds the case of ASCII letters: a standby's name has no others.
