@@ -10,6 +10,7 @@ import (
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/pin"
 	"github.com/pgelector/pgelector/internal/pooled"
 	"github.com/pgelector/pgelector/internal/session"
 )
@@ -58,6 +59,11 @@ var errInProgress = errors.New("elector: the server has not ended the transactio
 // ask asks the server, elsewhere than in the transaction, what has become of the transaction, until that is final.
 // before is why the transaction could not be asked.
 func (tx *Tx) ask(ctx context.Context, before error) (fate, error) {
+	if tx.term.Lock.Session.Proof.DrainLeft() <= 0 { // as after a freeze: the work is late already, and a short question tells it more
+		late, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), pin.CloseGrace, silent{pin.CloseGrace})
+		defer cancel()
+		ctx = late
+	}
 	ctx, cancel := atMost(ctx)
 	defer cancel()
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
