@@ -398,8 +398,7 @@ func (x *execution) query(m *message) (a Answer, err error) {
 	if x.hasEnded() {
 		return a, errGone
 	}
-	isForwarded := x.server.forward != nil && name == m.query
-	x.tx.failed = err != nil && !isForwarded      // then db has to say so
+	x.tx.failed = err != nil && !x.forwards       // the other database aborts its own transaction
 	if x.tx.failed && len(x.tx.savepoints) == 0 { // an error ends the transaction, and the client is still to say ROLLBACK
 		x.server.locks.release(x.backend, byTransaction)
 	}

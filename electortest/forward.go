@@ -305,7 +305,6 @@ const library = "github.com/pgelector/pgelector/"
 type caller struct {
 	line string // of the program; "" if it is not on this goroutine
 	own  bool   // the library sends a statement of its own, or begins a transaction for itself
-	inTx bool   // elector.Term.InTx begins or ends the program's transaction
 }
 
 // callerOf returns the caller. The line is the first one in the program's own module, or outside the library.
@@ -319,8 +318,7 @@ func callerOf() (c caller) {
 		case strings.HasPrefix(frame.Function, "database/sql."), strings.HasPrefix(frame.Function, "runtime."), strings.HasPrefix(within, "electortest."):
 		case ours && isInside(within):
 			if first {
-				c.inTx = strings.HasPrefix(within, "internal/fenced.")
-				c.own = !c.inTx
+				c.own = !strings.HasPrefix(within, "internal/fenced.") // the transactions of InTx are the program's
 			}
 			first = false
 		case c.line == "" || isProgram(frame.Function):
