@@ -266,8 +266,13 @@ func TestWhatASharedSessionSendsCarriesNothing(t *testing.T) {
 // The work is its caller's: lead, and the hooks. Checks of its health are not: they go on for ever.
 func TestWhatTheUserDoesInATermCarriesTheCall(t *testing.T) {
 	bubble(t, func(b *bench) {
+		var mu sync.Mutex // a hook of the queue may run while lead does
 		got := map[string]string{}
-		saw := func(what string, ctx context.Context) { got[what] = callOf(ctx) + " " + drivertest.Labels() }
+		saw := func(what string, ctx context.Context) {
+			mu.Lock()
+			defer mu.Unlock()
+			got[what] = callOf(ctx) + " " + drivertest.Labels()
+		}
 		var checked atomic.Pointer[string]
 		process := b.NewProcess()
 		pool := process.Open()
