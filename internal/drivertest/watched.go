@@ -127,10 +127,15 @@ var (
 
 // Labels are the pprof labels of the goroutine that calls it, as the profile of goroutines shows them; "" without any.
 func Labels() string {
-	labelling.Lock() // so that the profile has one goroutine here
+	labelling.Lock()
 	defer labelling.Unlock()
+	return labelsWithLock()
+}
+
+// labelsWithLock has a name of its own: the profile has one goroutine in it, and others that wait in Labels.
+func labelsWithLock() string {
 	for record := range strings.SplitSeq(Goroutines(), "\n\n") {
-		if strings.Contains(record, "drivertest.Labels") {
+		if strings.Contains(record, "drivertest.labelsWithLock") {
 			return LabelsIn(record)
 		}
 	}
