@@ -125,10 +125,20 @@ func (f *fleet) wait(t *testing.T, what string, match func(entry) bool) entry {
 	t.Helper()
 	ctx, enough := context.WithTimeout(context.Background(), patience)
 	defer enough()
+	if f.s.pooler != nil {
+		ended := f.s.pooler.Ended()
+		go func() {
+			defer enough()
+			select {
+			case <-ended:
+			case <-ctx.Done():
+			}
+		}()
+	}
 	for seen := 0; ; {
 		fresh, err := f.log.Await(ctx, seen)
-		if err != nil && f.s.pooler != nil && f.s.pooler.EndedItself() {
-			t.Skipf("PgBouncer has ended itself: no %s", what)
+		if err != nil && context.Cause(ctx) == context.Canceled {
+			t.Fatalf("while waiting: %s: %s", what, f.s.pooler.Fate())
 		}
 		if err != nil {
 			t.Fatalf("not within %v: %s", patience, what)

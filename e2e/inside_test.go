@@ -28,24 +28,19 @@ var poolers = struct {
 	of map[*pgcluster.Cluster]*pgcluster.Bouncer
 }{of: map[*pgcluster.Cluster]*pgcluster.Bouncer{}}
 
-// startPooler starts the PgBouncer of the server's cluster, unless it runs. It ends with that. It leaves a
+// startPooler starts the PgBouncer of the server's cluster, unless it runs. It ends with the cluster. It leaves a
 // quarter of the connections to the administrator.
 func (s *server) startPooler(t *testing.T) {
 	t.Helper()
 	poolers.Lock()
 	defer poolers.Unlock()
-	if s.pooler = poolers.of[s.Cluster]; s.pooler != nil {
-		select {
-		case <-s.pooler.Ended(): // 1.18 sometimes does when clients cancel (pgbouncer issue 801)
-			check(t, s.pooler.Restart(context.Background()))
-		default:
-		}
-	} else {
+	if s.pooler = poolers.of[s.Cluster]; s.pooler == nil {
 		size := one[int](t, s.admin, "SELECT current_setting('max_connections')::int * 3 / 4")
 		var err error
 		s.pooler, err = s.Bouncer(context.Background(), pgcluster.Transaction, pgcluster.WithPoolSize(size),
 			pgcluster.WithBouncerSetting("max_db_connections", strconv.Itoa(size)), pgcluster.WithBouncerSetting("max_client_conn", "3000"))
 		check(t, err)
+		check(t, s.pooler.ShieldCancels(context.Background()))
 		poolers.of[s.Cluster] = s.pooler
 	}
 }
@@ -151,6 +146,7 @@ func TestStrangersMeetNoLeader(t *testing.T) {
 	overDrivers(t, func(t *testing.T, d drivers) {
 		c := own(t)
 		b := bounced(t, c, pgcluster.Transaction, pgcluster.WithPoolSize(12), pgcluster.WithBouncerSetting("max_client_conn", "1000"))
+		check(t, b.ShieldCancels(t.Context()))
 		s := &server{Cluster: c, admin: pgx.open(t, 0, c.DSN()), pooler: b}
 		met := strangers(t, b, 6)
 		f := s.launch(t, d, 4, shortLeases, func(_ int, s *settings) { s.Takeover = elector.Deputy })

@@ -345,12 +345,7 @@ func TestTheCommandsWorkThroughATransactionPooler(t *testing.T) {
 			t.Logf("pgbouncer's log: %v\n%s", err, said[max(0, len(said)-3000):])
 		}
 	})
-	goesOn := func() {
-		if bouncer.EndedItself() {
-			t.Skip("PgBouncer has ended itself")
-		}
-	}
-	rarely := []string{"--heartbeat", "1s"} // or a statement is under way at most ends of a process, and is cancelled
+	check(t, bouncer.ShieldCancels(t.Context()))
 	const deputy, poll = "elections: 7; server connections in session scope with the takeover deputy (the default) or wait: 14",
 		"server connections in transaction scope with the takeover poll (the default there): 7"
 	const inside = "server connections in transaction scope with the takeover deputy or wait: 14"
@@ -359,21 +354,16 @@ func TestTheCommandsWorkThroughATransactionPooler(t *testing.T) {
 		invoke(t, at(c.DSN()), "doctor", "--driver", driver, "--elections", "7").want(t, exit.OK, "ok    pooler           none", "won in session scope", deputy, poll)
 		invoke(t, at(dsn), "resign", driver, "--driver", driver).want(t, exit.Negative, "nobody leads")
 		address := freeAddress(t)
-		first := lead(t, dsn, driver, "first", append(rarely, "--driver", driver, "--http", address)...)
+		first := lead(t, dsn, driver, "first", "--driver", driver, "--http", address)
 		first.logs(t, "transaction scope")
 		expectGet(t, address, "/metrics", http.StatusOK, `pgelector_transaction_scope{election="`+driver+`"} 1`+"\n")
 		watching := launch(t, at(dsn), "watch", driver, "--interval", "20ms", "--json", "--driver", driver)
 		watching.says(t, `{`)
-		second := follow(t, dsn, driver, "second", append(rarely, "--driver", driver)...)
+		second := follow(t, dsn, driver, "second", "--driver", driver)
 		second.logs(t, "transaction scope")
 		invoke(t, at(dsn), "status", driver, "--json", "--driver", driver).want(t, exit.OK, `"candidate": "first"`, `"scope": "transaction"`)
-		transferred := invoke(t, at(dsn), "resign", driver, "--to", "second", "--driver", driver)
-		goesOn()
-		transferred.want(t, exit.OK, "second leads")
-		eventually(t, "second is ready", func() bool {
-			goesOn()
-			return strings.Contains(second.says(t, ""), "ready")
-		})
+		invoke(t, at(dsn), "resign", driver, "--to", "second", "--driver", driver).want(t, exit.OK, "second leads")
+		eventually(t, "second is ready", func() bool { return strings.Contains(second.says(t, ""), "ready") })
 		first.ends(t, exit.Lost)
 		eventually(t, "watch tells of the second", func() bool { return strings.Contains(watching.says(t, ""), "second") })
 	}

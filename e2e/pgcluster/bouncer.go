@@ -55,6 +55,7 @@ type Bouncer struct {
 	settings []setting
 	port     int
 	process  *sandbox.Process
+	shield   *Proxy // usually nil
 }
 
 // Bouncer starts a pgbouncer in front of the server. Every role may use it without a password.
@@ -103,14 +104,24 @@ func findBouncer() (string, error) {
 	return path, nil
 }
 
-// Addr returns the host and port that pgbouncer listens on.
-func (b *Bouncer) Addr() string { return net.JoinHostPort(sandbox.Loopback, strconv.Itoa(b.port)) }
+// Addr returns the host and port that pgbouncer, or the proxy before it, listens on.
+func (b *Bouncer) Addr() string {
+	if b.shield != nil {
+		return b.shield.Addr()
+	}
+	return net.JoinHostPort(sandbox.Loopback, strconv.Itoa(b.port))
+}
 
 // DSN returns a URL, as Cluster.DSN does, for connections through pgbouncer.
 func (b *Bouncer) DSN(opts ...DSNOption) string { return dsn(b.Addr(), opts) }
 
 // Stop ends pgbouncer and removes its directory. It is idempotent.
-func (b *Bouncer) Stop() error { return b.box.Destroy() }
+func (b *Bouncer) Stop() error {
+	if b.shield == nil {
+		return b.box.Destroy()
+	}
+	return errors.Join(b.shield.Close(), b.box.Destroy())
+}
 
 // Restart ends pgbouncer, and with it every connection through it, and starts it again on the
 // same port.
@@ -130,9 +141,19 @@ func (b *Bouncer) Restart(ctx context.Context) error {
 // reason.
 func (b *Bouncer) Ended() <-chan struct{} { return b.process.Done }
 
-// EndedItself reports whether pgbouncer has ended, although nobody stopped it: 1.18 does by its own fault when a
-// client goes away whose cancel request it is sending (pgbouncer issue 801). Call it while nobody stops or restarts it.
-func (b *Bouncer) EndedItself() bool { return b.process.Ended() }
+// Fate tells how pgbouncer has ended, and the end of its log.
+func (b *Bouncer) Fate() string {
+	return fmt.Sprintf("pgbouncer has ended (%v); its log:\n%s", b.process.Err, sandbox.Tail(b.logFile()))
+}
+
+// ShieldCancels starts a proxy before pgbouncer, and Addr and DSN lead there from now on. If a client has sent a
+// cancel request and goes away, the proxy keeps the connection to pgbouncer open. Version 1.18 ends itself ("bad
+// client state") if a client goes away while its cancel request is sent to the server (pgbouncer issue 801). Each
+// process that ends during a statement does that.
+func (b *Bouncer) ShieldCancels(ctx context.Context) (err error) {
+	b.shield, err = newProxy(ctx, b.Addr(), true)
+	return err
+}
 
 // Log returns the log of pgbouncer.
 func (b *Bouncer) Log() (string, error) {

@@ -22,6 +22,7 @@ type Proxy struct {
 	listener net.Listener
 	network  *gate
 	workers  sync.WaitGroup
+	cancels  bool // the end of a client is kept from the server after a cancel request
 
 	mu              sync.Mutex
 	route           []string // where new connections lead, in turn; "" refuses one
@@ -45,11 +46,15 @@ func (c *Cluster) Proxy(ctx context.Context) (*Proxy, error) {
 // NewProxy starts a proxy in front of the server at upstream, a host and a port. The caller
 // must call Close.
 func NewProxy(ctx context.Context, upstream string) (*Proxy, error) {
+	return newProxy(ctx, upstream, false)
+}
+
+func newProxy(ctx context.Context, upstream string, cancels bool) (*Proxy, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", net.JoinHostPort(sandbox.Loopback, "0"))
 	if err != nil {
 		return nil, fmt.Errorf("pgcluster: start a proxy: %w", err)
 	}
-	p := &Proxy{listener: listener, route: []string{upstream}, network: newGate(), links: make(map[*link]struct{})}
+	p := &Proxy{listener: listener, route: []string{upstream}, network: newGate(), cancels: cancels, links: make(map[*link]struct{})}
 	p.workers.Go(p.serve)
 	return p, nil
 }
@@ -227,6 +232,7 @@ type link struct {
 	client  *net.TCPConn
 	late    time.Duration // the first bytes of the client
 	severed chan struct{} // closed when the link is broken
+	cancels bool          // the client has sent a cancel request: set while it is read, read after that
 
 	forgotten atomic.Bool // nothing passes any more
 
@@ -291,9 +297,17 @@ func (p *Proxy) join(l *link, upstream string) {
 		return
 	}
 	var ends sync.WaitGroup
-	ends.Go(func() { p.pump(l, l.client, server, l.late) })
-	ends.Go(func() { p.pump(l, server, l.client, 0) })
+	ends.Go(func() {
+		if p.pump(l, l.client, server, l.late); !p.cancels || !l.cancels {
+			server.Close()
+		}
+	})
+	ends.Go(func() {
+		p.pump(l, server, l.client, 0)
+		l.client.Close()
+	})
 	ends.Wait()
+	server.Close()
 }
 
 // A part of a stream arrives when it is due.
@@ -302,7 +316,10 @@ type part struct {
 	due  time.Time
 }
 
-// pump passes on what from sends, and its end; the first bytes late. It holds back both while the gate is shut.
+// cancelRequest begins a cancel request: its length, and a code in place of the protocol's version.
+var cancelRequest = []byte{0, 0, 0, 16, 4, 210, 22, 46}
+
+// pump passes on what from sends until from ends; the first bytes late. It holds back both while the gate is shut.
 func (p *Proxy) pump(l *link, from, to *net.TCPConn, late time.Duration) {
 	parts := make(chan part, 1000)
 	var reading sync.WaitGroup
@@ -338,6 +355,9 @@ func (p *Proxy) pump(l *link, from, to *net.TCPConn, late time.Duration) {
 			<-l.severed
 			continue
 		}
+		if from == l.client && bytes.HasPrefix(one.data, cancelRequest) {
+			l.cancels = true
+		}
 		if _, err := to.Write(one.data); err != nil {
 			l.sever()
 		}
@@ -346,5 +366,4 @@ func (p *Proxy) pump(l *link, from, to *net.TCPConn, late time.Duration) {
 	if l.forgotten.Load() {
 		<-l.severed
 	}
-	to.Close()
 }

@@ -6,7 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -126,5 +129,40 @@ func TestAFailedBouncerReportsItsLog(t *testing.T) {
 	_, err := shared.Get(t).Bouncer(t.Context(), "fantasy")
 	if err == nil || !strings.Contains(err.Error(), "fantasy") {
 		t.Errorf("got error %v", err)
+	}
+}
+
+// PgBouncer must not learn that a client has left whose cancel request it may still send.
+func TestAShieldKeepsTheConnectionOfACancelRequestOpen(t *testing.T) {
+	upstream, err := net.Listen("tcp4", "127.0.0.1:0")
+	check(t, err)
+	defer upstream.Close()
+	p, err := newProxy(t.Context(), upstream.Addr().String(), true)
+	check(t, err)
+	defer func() { check(t, p.Close()) }()
+	for what, cancels := range map[string]bool{"a cancel request": true, "another message": false} {
+		client, err := net.Dial("tcp4", p.Addr())
+		check(t, err)
+		pooler, err := upstream.Accept()
+		check(t, err)
+		sends := append(slices.Clone(cancelRequest), 0, 0, 0, 1, 0, 0, 0, 2)
+		if !cancels {
+			sends[4]++
+		}
+		_, err = client.Write(sends)
+		check(t, err)
+		_, err = io.ReadFull(pooler, sends)
+		check(t, err)
+		check(t, client.Close())
+		wait := must.Patience
+		if cancels {
+			wait = 100 * time.Millisecond
+		}
+		check(t, pooler.SetReadDeadline(time.Now().Add(wait)))
+		_, err = pooler.Read(sends)
+		if open := errors.Is(err, os.ErrDeadlineExceeded); open != cancels {
+			t.Errorf("the client of %s has left: %v", what, err)
+		}
+		check(t, pooler.Close())
 	}
 }
