@@ -4,7 +4,7 @@
 //	errgroup.go   several tasks in one term, beside tasks of every process
 //	warm.go       a cache that only the deputy loads, so that the next leader has it at once
 //	ticks.go      ticks of a schedule of robfig/cron, each done once, by package ticks
-//	leaderonly.go an HTTP route that only the leader serves, and the others redirect to
+//	leaderonly.go an HTTP route that only the leader serves, to which the others redirect
 //	gocron.go     jobs of gocron that only the leader runs
 //	cron.go       jobs of robfig/cron that only the leader runs
 //	river.go      periodic jobs of river, inserted once per period

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"os"
 	"os/signal"
 	"syscall"
@@ -22,6 +21,7 @@ import (
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/examples"
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/roster"
 )
 
 func main() {
@@ -42,14 +42,14 @@ func run(ctx context.Context, work, driver, id, load string) error {
 	if work == "warm" {
 		retry = 2 * time.Second // the deputy is quicker
 	}
-	newElector := func(hook hooks.Hook) (*elector.Elector, error) {
-		return elector.New(pool, "example", elector.WithCandidateID(id), elector.WithRetryInterval(retry), elector.WithHooks(hook))
+	newElector := func(hook ...hooks.Hook) (*elector.Elector, error) {
+		return elector.New(pool, "example", elector.WithCandidateID(id), elector.WithRetryInterval(retry), elector.WithHooks(hook...))
 	}
 	switch work {
 	case "warm":
 		return warm(ctx, load, newElector)
 	case "outbox":
-		e, err := newElector(nobody)
+		e, err := newElector()
 		if err != nil {
 			return err
 		}
@@ -58,9 +58,9 @@ func run(ctx context.Context, work, driver, id, load string) error {
 			return err
 		}))
 	case "http":
-		return serve(ctx, newElector, id)
+		return serve(ctx, pool, newElector, id)
 	}
-	e, err := newElector(nobody)
+	e, err := newElector()
 	if err != nil {
 		return err
 	}
@@ -79,16 +79,13 @@ func doTicks(ctx context.Context, pool *sql.DB, e *elector.Elector, id string) e
 	return e.Run(ctx, nightly.Lead)
 }
 
-// nobody hears of the leader, for LastLeader.
-var nobody = hooks.Funcs{LeaderChanged: func(context.Context, hooks.LeaderChanged) {}}
-
 // every is a schedule that is quicker than cron's.
 type every time.Duration
 
 func (e every) Next(t time.Time) time.Time { return t.Truncate(time.Duration(e)).Add(time.Duration(e)) }
 
 // warm loads a cache for that long, and says when it has done its first useful work.
-func warm(ctx context.Context, takes string, newElector func(hooks.Hook) (*elector.Elector, error)) error {
+func warm(ctx context.Context, takes string, newElector func(...hooks.Hook) (*elector.Elector, error)) error {
 	load, err := time.ParseDuration(takes)
 	if err != nil {
 		return err
@@ -118,14 +115,24 @@ func warm(ctx context.Context, takes string, newElector func(hooks.Hook) (*elect
 	})
 }
 
-// serve serves /work on the leader, and /readyz everywhere. The candidate id is the address.
-func serve(ctx context.Context, newElector func(hooks.Hook) (*elector.Elector, error), id string) error {
-	e, err := newElector(nobody)
+// serve serves /work on the leader, and /readyz everywhere. The roster has the address, which is also the id of the test.
+func serve(ctx context.Context, pool *sql.DB, newElector func(...hooks.Hook) (*elector.Elector, error), id string) error {
+	e, err := newElector()
 	if err != nil {
 		return err
 	}
+	candidates, err := roster.New(pool, roster.WithMetadata(map[string]string{"url": "http://" + id}))
+	if err != nil {
+		return err
+	}
+	if err := candidates.Migrate(ctx); err != nil {
+		return err
+	}
+	if err := candidates.Add(e); err != nil {
+		return err
+	}
 	mux := http.NewServeMux()
-	mux.Handle("/work", examples.LeaderOnly(e, func(leader string) *url.URL { return &url.URL{Scheme: "http", Host: leader} },
+	mux.Handle("/work", examples.LeaderOnly(e, examples.RosterAddress(candidates, e),
 		func(w http.ResponseWriter, _ *http.Request, term *elector.Term) { fmt.Fprintln(w, id, term.Token()) }))
 	mux.HandleFunc("/readyz", func(http.ResponseWriter, *http.Request) {})
 	server := &http.Server{Addr: id, Handler: mux}

@@ -1,0 +1,109 @@
+//go:build unix
+
+package examples_test
+
+import (
+	"context"
+	"database/sql"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/examples"
+	"github.com/pgelector/pgelector/roster"
+)
+
+// follower serves the route of a leader on a candidate that has no hook and does not lead.
+func follower(t *testing.T, pool *sql.DB, address func(*elector.Elector) func(context.Context, string) *url.URL) (get func() (status int, to string)) {
+	t.Helper()
+	e, err := elector.New(pool, "example", elector.WithCandidateID("follower"))
+	check(t, err)
+	handler := examples.LeaderOnly(e, address(e), func(http.ResponseWriter, *http.Request, *elector.Term) { t.Error("a follower serves the route") })
+	return func() (int, string) {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://here/work?x=1", nil))
+		return w.Code, w.Header().Get("Location")
+	}
+}
+
+func listed(addresses map[string]*url.URL) func(*elector.Elector) func(context.Context, string) *url.URL {
+	return func(*elector.Elector) func(context.Context, string) *url.URL {
+		return func(_ context.Context, id string) *url.URL { return addresses[id] }
+	}
+}
+
+func TestAFollowerWithoutAHookRedirectsToTheLeaderOfItsList(t *testing.T) {
+	overBoth(t, func(t *testing.T, pool *sql.DB) {
+		lead(t, pool, "first")
+		get := follower(t, pool, listed(map[string]*url.URL{"first": {Scheme: "http", Host: "one:80"}}))
+		if status, to := get(); status != http.StatusTemporaryRedirect || to != "http://one:80/work?x=1" {
+			t.Errorf("got %d to %q", status, to)
+		}
+	})
+}
+
+func TestAFollowerRedirectsToTheAddressThatTheLeaderPublishes(t *testing.T) {
+	overBoth(t, func(t *testing.T, pool *sql.DB) {
+		c := newCandidate(t, pool, "first")
+		published, err := roster.New(pool, roster.WithMetadata(map[string]string{"url": "http://one:80"}))
+		check(t, err)
+		check(t, published.Migrate(t.Context()))
+		check(t, published.Add(c.Elector))
+		t.Cleanup(func() { check(t, published.Close(soon(t))) })
+		c.start(t)
+		get := follower(t, pool, func(e *elector.Elector) func(context.Context, string) *url.URL {
+			return examples.RosterAddress(published, e)
+		})
+		eventually(t, "a follower redirects", func() bool {
+			status, to := get()
+			return status == http.StatusTemporaryRedirect && to == "http://one:80/work?x=1"
+		})
+	})
+}
+
+// Any role that may connect can take the lock, with any id.
+func TestAStrangerWithTheLockGetsNoRequestOfAFollower(t *testing.T) {
+	overBoth(t, func(t *testing.T, pool *sql.DB) {
+		stranger, err := pool.Conn(t.Context())
+		check(t, err)
+		defer stranger.Close()
+		_, err = stranger.ExecContext(t.Context(), "SET application_name = 'evil.example:80'")
+		check(t, err)
+		var taken bool
+		check(t, stranger.QueryRowContext(t.Context(), "SELECT pg_try_advisory_lock($1)", elector.KeyFromName("example")).Scan(&taken))
+		known, err := roster.New(pool)
+		check(t, err)
+		check(t, known.Migrate(t.Context()))
+		defer func() { check(t, known.Close(soon(t))) }()
+		for name, address := range map[string]func(*elector.Elector) func(context.Context, string) *url.URL{
+			"a map": listed(map[string]*url.URL{"first": {Scheme: "http", Host: "one:80"}}),
+			"the roster": func(e *elector.Elector) func(context.Context, string) *url.URL {
+				return examples.RosterAddress(known, e)
+			},
+		} {
+			if status, to := follower(t, pool, address)(); !taken || status != http.StatusServiceUnavailable || to != "" {
+				t.Errorf("with %s: got %d to %q", name, status, to)
+			}
+		}
+	})
+}
+
+// One second of requests is one question: a stranger's requests do not become the database's.
+func TestManyRequestsToAFollowerAreFewQuestions(t *testing.T) {
+	overBoth(t, func(t *testing.T, pool *sql.DB) {
+		lead(t, pool, "first")
+		asked := 0
+		get := follower(t, pool, func(*elector.Elector) func(context.Context, string) *url.URL {
+			return func(context.Context, string) *url.URL { asked++; return &url.URL{Scheme: "http", Host: "one:80"} }
+		})
+		const requests = 1000
+		for range requests {
+			get()
+		}
+		if asked < 1 || asked > requests/10 {
+			t.Errorf("%d requests were %d questions", requests, asked)
+		}
+	})
+}
