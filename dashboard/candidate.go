@@ -36,6 +36,7 @@ type candidate struct {
 	lease    time.Duration     // of its session; zero if it tells none
 	away     time.Duration     // since it was last seen, if it is not
 	waiting  bool              // its session waits, and is silent meanwhile
+	expired  time.Duration     // since the lease of a leader ran out, if the server should have ended its session
 }
 
 // other is a session that holds another lock or waits for one.
@@ -186,6 +187,9 @@ func (c *candidate) assess(now time.Time) {
 		c.unsee(heard)
 	case c.Late && !told && !c.waiting:
 		c.unsee(now.Sub(c.recorded.PublishedAt))
+	}
+	if late := heard - c.lease; c.Role == leads && told && late > 2*shortSilence {
+		c.expired = late
 	}
 	c.Unhealthy = c.Unhealthy && !c.Late
 	c.Well = !silent && !c.Late && !c.Unhealthy && (told || published)

@@ -65,6 +65,10 @@ func (g *found) judge(now time.Time, hasRoster bool) verdict {
 			return v
 		}
 	}
+	if leader != nil && leader.expired > 0 {
+		v.add(leaderless, "bad", fmt.Sprintf("nobody leads: the lease of %s ran out %s ago, and its session has not ended", leader.ID, lasting(leader.expired)))
+		silent = slices.DeleteFunc(silent, func(c *candidate) bool { return c == leader })
+	}
 	if len(sick) > 0 && why != noneHealthy {
 		v.add(unhealthy, "warn", ofAll(sick, leader, func(c *candidate) string { return "is unhealthy (" + c.Health + ")" }, "are unhealthy"))
 	}

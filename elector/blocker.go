@@ -3,6 +3,7 @@ package elector
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
@@ -15,19 +16,39 @@ const askWhoEvery = time.Minute // how often a campaign asks who holds a busy lo
 
 // reportBlocker reports who keeps the lock from all candidates, if somebody does that twice in a
 // row: others share a lock for an instant to see whether it is free. A shared session may have
-// thousands of elections: there it asks only if a hook looks for the leader, and sees none.
+// thousands of elections: there it asks only if a hook looks for the leader, and sees none. A leader
+// that is silent keeps the lock, too. A deputy sees that beside its attempts; who polls asks.
 func (c *campaign) reportBlocker(ctx context.Context, seen lock.Holder) {
+	c.reportSilence(ctx, seen)
 	due := c.blocker != "" || time.Since(cmp.Or(c.askedWho, c.began)) >= askWhoEvery
-	if !due || seen.PID != 0 || c.shared && !c.announcer.seesLeader() {
+	if !due || seen.PID != 0 && (c.shared || c.takeover != Poll) || c.shared && !c.announcer.seesLeader() {
 		return
 	}
 	c.askedWho = time.Now()
-	holder, _, _ := holder.Of(c.sends, c.pool, c.key, c.lease.Heartbeat) // one that is to try often has no more time
+	holder, led, _ := holder.Of(c.sends, c.pool, c.key, c.lease.Heartbeat) // one that is to try often has no more time
+	if led {
+		c.reportSilence(ctx, holder)
+	}
 	if holder.Blocks != "" && holder.Blocks == c.blocker {
 		c.report(ctx, hooks.Failure{Op: hooks.OpCampaign, Err: noLeader(holder)})
 		holder.Blocks = ""
 	}
 	c.blocker = holder.Blocks
+}
+
+// reportSilence reports, once, a leader whose lease has run out on a server that has not ended its session.
+func (c *campaign) reportSilence(ctx context.Context, seen lock.Holder) {
+	leader := leaderOf(seen)
+	overdue := leader.AskedAt.Sub(leader.ExpiresAt)
+	switch {
+	case leader.Alive() == Alive:
+		c.past.silent = 0
+	case leader.Alive() != Expired || overdue < max(c.lease.Heartbeat, time.Second) || c.past.silent == leader.PID:
+	default:
+		c.past.silent = leader.PID
+		c.report(ctx, hooks.Failure{Op: hooks.OpLeader, Err: fmt.Errorf("%w: candidate %q, backend %d, %v ago: the backend hangs: "+
+			"look at that process on the server's host (docs/runbook.md#leader-is-silent)", ErrLeaderSilent, leader.CandidateID, leader.PID, overdue.Round(time.Second))})
+	}
 }
 
 // awaitHealth waits until the candidate is healthy or ctx ends. It keeps no session

@@ -37,6 +37,10 @@ var (
 	// elected: the message says who, and how to end that. Candidates report it, too.
 	ErrNoLeader = errors.New("elector: nobody leads the election")
 
+	// ErrLeaderSilent is reported to OnError (hooks.OpLeader) when the leader's lease has run out and the
+	// server has not ended its session, as when its backend hangs: nobody leads, and no other candidate can.
+	ErrLeaderSilent = errors.New("elector: nobody leads: the lease of the leader has run out, and the server has not ended its session")
+
 	// ErrResigned is the cause of a term that was given up by Resign or on request, or
 	// whose lead returned.
 	ErrResigned = errors.New("elector: the term was resigned")

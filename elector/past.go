@@ -21,9 +21,10 @@ type past struct {
 		at     time.Time
 		reason hooks.Reason
 	}
-	token int64                     // the largest of its terms
-	met   *summit                   // of the pool
-	ill   atomic.Pointer[time.Time] // since when the candidate is unhealthy, as the hooks know; nil if it is not
+	silent int32                     // the backend of the leader that was last reported to be silent
+	token  int64                     // the largest of its terms
+	met    *summit                   // of the pool
+	ill    atomic.Pointer[time.Time] // since when the candidate is unhealthy, as the hooks know; nil if it is not
 }
 
 // tried notes that an attempt that began then has found the lock busy, if it has.

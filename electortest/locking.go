@@ -123,6 +123,15 @@ func (s *Server) told(b *backend) []any {
 	return []any{lease, since * 1_000_000, inside}
 }
 
+// overdue is how long ago a backend's lease ran out; 0 if it has not, or there is none.
+func (s *Server) overdue(b *backend) time.Duration {
+	lease, _ := s.told(b)[0].(int64)
+	if lease == 0 || b.asked.IsZero() {
+		return 0
+	}
+	return max(0, time.Since(b.asked)-time.Duration(lease)*time.Millisecond)
+}
+
 // sit tries the two seats of an election.
 func (x *execution) sit(high, low int64, s scope) (seated bool, err error) {
 	for _, seat := range []int64{low, low ^ 1} {

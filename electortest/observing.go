@@ -84,8 +84,7 @@ func leaders(x *execution, m *message) (a Answer, err error) {
 	keys, err := m.integers(0)
 	for _, key := range keys {
 		if h := x.server.holder(bigint(key)); h != nil {
-			application, _ := h.settings.get("application_name")
-			a.Rows = append(a.Rows, []any{key, int64(h.pid), application})
+			a.Rows = append(a.Rows, []any{key, int64(h.pid), nameOfBackend(h), x.server.overdue(h).Milliseconds()})
 		}
 	}
 	return a, err

@@ -70,9 +70,9 @@ var orders = []string{"orders"}
 
 // expectLeaders expects one query, and answers with pairs of election and leader.
 func expectLeaders(mock sqlmock.Sqlmock, leaders ...string) *sqlmock.ExpectedQuery {
-	rows := sqlmock.NewRows([]string{"key", "pid", "application_name"})
+	rows := sqlmock.NewRows([]string{"key", "pid", "application_name", "overdue_millis"})
 	for i := 0; i < len(leaders); i += 2 {
-		rows.AddRow(elector.KeyFromName(leaders[i]), 4711, leaders[i+1])
+		rows.AddRow(elector.KeyFromName(leaders[i]), 4711, leaders[i+1], 0)
 	}
 	expectPing(mock, false)
 	defer mock.ExpectRollback()

@@ -12,19 +12,23 @@
 //
 //	healthy    this process leads, or another candidate does
 //	degraded   nobody leads
-//	unhealthy  the server did not answer; or this candidate is unhealthy
+//	unhealthy  the server did not answer; or the leader's lease has run out, and the server
+//	           has not ended its session, as when its backend hangs; or this candidate is unhealthy
 //	           (elector.WithHealth); or it gave up; or its work runs on after its term;
 //	           or one of its hooks does not return
 //
 // The monitor knows from the lease that this process leads. A leader elsewhere is alive
-// as long as it holds its lock: the server ends the session of a silent leader.
+// as long as it holds its lock: the server ends the session of a silent leader. If it has not,
+// two seconds after the lease ran out, the election is unhealthy, if the role of the pool may see that:
+// as a role, or a member, of the leader's role or of pg_read_all_stats.
 //
 // # Three handlers
 //
 // The [Monitor] itself reports the elections. It answers 503 if one is unhealthy.
 //
 // Readiness asks whether this process can do its part. It answers 503 if an election is
-// unhealthy, so a process that cannot reach the database gets no traffic. A degraded
+// unhealthy, so a process that cannot reach the database gets no traffic. An election whose leader is
+// silent is degraded for it. A degraded
 // election is ready: otherwise each change of leader would take all replicas out of the
 // load balancer.
 //

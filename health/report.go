@@ -41,6 +41,8 @@ type Election struct {
 	Score       *float64   `json:"score,omitempty"` // of the candidate's last check (elector.WithHealth); nil before the first, and without a check
 	Why         string     `json:"why,omitempty"`   // why the status is not healthy
 	Asked       *time.Time `json:"asked,omitempty"` // when the server answered; nil if it was not asked, or did not answer
+
+	silent bool // unhealthy only because the leader is silent
 }
 
 // Check reports the status of all elections. It asks the server, unless this process
@@ -82,6 +84,21 @@ func (m *Monitor) CheckLive() Report {
 	return r
 }
 
+// ready is the report by which readiness is judged: that another's leader is silent keeps this process from nothing.
+func (r Report) ready() Report {
+	ready := Report{Status: Healthy, Why: r.Why, Elections: []Election{}}
+	if r.Why != "" {
+		ready.Status = Unhealthy
+	}
+	for _, e := range r.Elections {
+		if e.silent {
+			e.Status = Degraded
+		}
+		ready.add(e)
+	}
+	return ready
+}
+
 func (r *Report) add(e Election) {
 	rank := []Status{Healthy, Degraded, Unhealthy}
 	if slices.Index(rank, e.Status) > slices.Index(rank, r.Status) {
@@ -98,6 +115,7 @@ func (m *Monitor) judge(e *elector.Elector, seen Election) Election {
 	if !check.At.IsZero() {
 		seen.Score = &check.Score
 	}
+	ofLeader := seen.Why
 	switch {
 	case overrun != nil:
 		seen.Status, seen.Why = Unhealthy, overrun.Error()
@@ -110,8 +128,12 @@ func (m *Monitor) judge(e *elector.Elector, seen Election) Election {
 			seen.Why += ": " + text
 		}
 	}
+	seen.silent = seen.silent && seen.Why == ofLeader
 	return seen
 }
+
+// silentFor is how long the lease of a leader must have run out: a busy server ends a session late.
+const silentFor = 2 * time.Second
 
 // about says who leads an election that this process follows.
 func (a *answer) about(e *elector.Elector) Election {
@@ -128,6 +150,10 @@ func (a *answer) about(e *elector.Elector) Election {
 		seen.Status, seen.Why = Degraded, "nobody leads"
 	case row.ApplicationName == e.CandidateID():
 		seen.Status, seen.Why = Degraded, "nobody leads: the lock is still held for this candidate's last term"
+	case row.OverdueMillis > silentFor.Milliseconds():
+		seen.Status, seen.silent = Unhealthy, true
+		seen.Why = fmt.Sprintf("nobody leads: the lease of %q (backend %d) ran out %v ago, and the server has not ended its session: see docs/runbook.md#leader-is-silent",
+			row.ApplicationName, row.Pid, (time.Duration(row.OverdueMillis) * time.Millisecond).Round(time.Second))
 	default:
 		seen.Status, seen.Leader = Healthy, row.ApplicationName
 	}
@@ -162,10 +188,10 @@ func (m *Monitor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // Readiness returns a handler that answers 503 if an election is unhealthy, and 200
-// otherwise, even while nobody leads.
+// otherwise, even while nobody leads: an election whose leader is silent is degraded there.
 func (m *Monitor) Readiness() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answerUnlessUnhealthy(w, m.Check(r.Context()))
+		answerUnlessUnhealthy(w, m.Check(r.Context()).ready())
 	})
 }
 

@@ -105,11 +105,12 @@ const (
 	OpRequest   Op = "request"   // a request to go that the leader refused (WithRequests) or cannot look for, or whose successor did not come; the term goes on
 	OpCall      Op = "call"      // a driver call did not return in time and was abandoned
 	OpToken     Op = "token"     // the term's token has fallen (elector.ErrTokenFell); the term goes on
+	OpLeader    Op = "leader"    // the leader's lease has run out, and the server has not ended its session (elector.ErrLeaderSilent): told once of each, by the deputy or who polls
 )
 
 // Ops returns every Op, as Reasons does.
 func Ops() []Op {
-	return []Op{OpCampaign, OpHeartbeat, OpRelease, OpWork, OpLead, OpHook, OpSetting, OpHealth, OpRequest, OpCall, OpToken}
+	return []Op{OpCampaign, OpHeartbeat, OpRelease, OpWork, OpLead, OpHook, OpSetting, OpHealth, OpRequest, OpCall, OpToken, OpLeader}
 }
 
 // Heartbeat is reported after each heartbeat that the server answered.

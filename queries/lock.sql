@@ -175,19 +175,31 @@ FROM logged, pg_catalog.json_to_recordset(sqlc.arg(guards)::pg_catalog.text::pg_
 WHERE logged.position IS NOT NULL;
 
 -- name: Leaders :many
--- Leaders is Holder for many elections. It omits those without a leader. An ANY within CASE is a
--- hash table, whatever the planner expects.
-WITH held AS MATERIALIZED (
-    SELECT ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) AS key, l.pid
+-- Leaders is Holder for many elections. It omits those without a leader. overdue_millis is how long ago the
+-- lease of the leader's session ran out; 0 if it has not, has none, or this role may not see it. An ANY within
+-- CASE is a hash table, whatever the planner expects.
+WITH locks AS MATERIALIZED (
+    SELECT l.pid, l.objsubid, l.objid::bigint AS low, ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) AS key
     FROM pg_catalog.pg_locks AS l
-    WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
+    WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
         AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
-        AND CASE WHEN ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) ANY (
-            SELECT k.key::bigint FROM pg_catalog.json_array_elements_text(sqlc.arg(keys)::pg_catalog.text::pg_catalog.json) AS k(key)) THEN true ELSE false END
+        AND CASE
+            WHEN l.objsubid OPERATOR(pg_catalog.=) 2 THEN l.mode OPERATOR(pg_catalog.=) 'ShareLock' AND l.classid::bigint OPERATOR(pg_catalog.=) ANY ('{318473925, 1530767677}'::bigint[])
+            WHEN l.mode OPERATOR(pg_catalog.<>) 'ExclusiveLock' THEN false
+            WHEN ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) ANY (
+                SELECT k.key::bigint FROM pg_catalog.json_array_elements_text(sqlc.arg(keys)::pg_catalog.text::pg_catalog.json) AS k(key)) THEN true
+            ELSE false
+        END
+), leased AS MATERIALIZED (
+    SELECT l.pid, pg_catalog.max(l.low) AS millis FROM locks AS l WHERE l.objsubid OPERATOR(pg_catalog.=) 2 GROUP BY l.pid
 )
-SELECT h.key::bigint AS key, h.pid::integer AS pid, COALESCE(a.application_name, '')::pg_catalog.text AS application_name
-FROM held AS h
-JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) h.pid;
+SELECT h.key::bigint AS key, h.pid::integer AS pid, COALESCE(a.application_name, '')::pg_catalog.text AS application_name,
+    GREATEST(0::numeric, COALESCE(extract(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) a.state_change) OPERATOR(pg_catalog.*) 1000::numeric
+        OPERATOR(pg_catalog.-) leased.millis::numeric, 0::numeric))::bigint AS overdue_millis
+FROM locks AS h
+JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) h.pid
+LEFT JOIN leased ON leased.pid OPERATOR(pg_catalog.=) h.pid
+WHERE h.objsubid OPERATOR(pg_catalog.=) 1;
 
 -- name: LargestHolder :many
 -- LargestHolder is the session that holds the most of these elections' locks, if anybody

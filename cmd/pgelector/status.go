@@ -41,7 +41,8 @@ func (a *app) statusCommand() *cobra.Command {
 			"leader.\n\n" +
 			"With --group, shows in one row how the shards of a group are spread over its members: --shards N numbered ones, or\n" +
 			"those that you name.\n\n" +
-			"Exit status: 0; 3 if nobody leads one of the named elections or shards; 64 bad usage; 69 no primary reached.",
+			"A leader is silent if its lease has run out and the server has not ended its session: nobody leads.\n\n" +
+			"Exit status: 0; 3 if nobody leads one of the named elections or shards, or its leader is silent; 64 bad usage; 69 no primary reached.",
 		RunE: func(cmd *cobra.Command, names []string) error {
 			switch {
 			case shards < 0 || shards > 0 && len(names) > 0:
@@ -108,7 +109,7 @@ func show(cmd *cobra.Command, snapshot status.Snapshot, asJSON, named bool) (err
 		return err
 	}
 	for _, e := range snapshot.Elections {
-		if named && e.Leader == nil {
+		if named && (e.Leader == nil || e.Leader.IsSilent()) {
 			return exit.Silently(exit.Negative)
 		}
 	}

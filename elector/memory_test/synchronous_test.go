@@ -857,6 +857,11 @@ func TestSynchronousStandbysCostALeaderTwoStatementsPerHeartbeatAndAFollowerNone
 			t.Errorf("the lock is validated %d times, want about %d", n, want)
 		}
 		delete(asked, "ValidateLocks")
+		if n, want := asked["Holder"], int(beats*heartbeat/time.Minute); n > want+1 { // who polls looks whether the leader is silent
+			t.Errorf("the follower asks %d times who leads, want once a minute", n)
+		}
+		delete(asked, "Holder")
+		delete(asked, "ApplySettings") // of its connection
 		if len(asked) > 0 {
 			t.Errorf("other statements: %v", asked)
 		}

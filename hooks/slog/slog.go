@@ -46,6 +46,7 @@
 //	warn   request not answered     op error
 //	warn   driver call abandoned    op error
 //	warn   token fell               op error
+//	error  leader is silent         op error                         nobody leads; "elected" or "leader changed" says that it is over
 //	trace  heartbeat                token took valid_for
 //	trace  campaign attempt         attempt outcome deputy took next
 //

@@ -219,6 +219,8 @@ func failureLine(e hooks.Failure) (level Level, message string) {
 		return Warn, "driver call abandoned"
 	case hooks.OpToken:
 		return Warn, "token fell"
+	case hooks.OpLeader:
+		return Error, "leader is silent"
 	default:
 		return Warn, "failure"
 	}

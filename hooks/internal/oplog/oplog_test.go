@@ -131,7 +131,7 @@ func everythingAtOnce(h *oplog.Hook) {
 		h.OnDemoted(ctx, hooks.Demoted{Origin: a, Reason: hooks.LeadFailed, Err: errRefused})
 	}
 	for _, op := range []hooks.Op{
-		hooks.OpRelease, hooks.OpWork, hooks.OpLead, hooks.OpHealth, hooks.OpSetting, hooks.OpRequest, hooks.OpCall, hooks.OpToken,
+		hooks.OpRelease, hooks.OpWork, hooks.OpLead, hooks.OpHealth, hooks.OpSetting, hooks.OpRequest, hooks.OpCall, hooks.OpToken, hooks.OpLeader,
 	} {
 		h.OnError(ctx, hooks.Failure{Origin: a, Op: op})
 	}

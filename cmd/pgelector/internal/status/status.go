@@ -171,6 +171,9 @@ func (c *Candidate) live(row db.AdvisoryLocksRow, clock time.Time) {
 	}
 }
 
+// IsSilent reports whether the lease of a leader has run out so long ago that the server should have ended its session.
+func (c *Candidate) IsSilent() bool { return c.Alive == "no" && c.left < -2*time.Second }
+
 func timeOf(micros int64) *time.Time {
 	if micros == 0 {
 		return nil

@@ -41,7 +41,11 @@ func (s Snapshot) WriteTable(w io.Writer) error {
 			if since == nil {
 				what, since = "session ", e.Leader.SessionSince
 			}
-			row(table, name, "leads", *e.Leader, what, since, s.At)
+			role := "leads"
+			if e.Leader.IsSilent() {
+				role = "silent"
+			}
+			row(table, name, role, *e.Leader, what, since, s.At)
 			token := ""
 			if e.Token != 0 && name == e.title() {
 				token = strconv.FormatInt(e.Token, 10)
@@ -164,7 +168,7 @@ func (c Candidate) lease() string {
 		case "yes":
 			text += fmt.Sprintf(", %v left", c.left.Round(100*time.Millisecond))
 		case "no":
-			text += ", run out"
+			text += fmt.Sprintf(", ran out %v ago", (-c.left).Round(100*time.Millisecond))
 		case "cannot tell":
 			text += ", hidden"
 		}
@@ -205,6 +209,10 @@ func (s Snapshot) Notes() []string {
 	for _, e := range s.Elections {
 		for _, blocker := range e.Blockers {
 			notes = append(notes, fmt.Sprintf("Nobody leads %s: %s.", e.title(), blocker))
+		}
+		if e.Leader != nil && e.Leader.IsSilent() {
+			notes = append(notes, fmt.Sprintf("Nobody leads %s: the lease of %s (backend %d) ran out %v ago, and the server has not ended its session. "+
+				"What to do: docs/runbook.md#leader-is-silent", e.title(), Shown(e.Leader.ID), e.Leader.PID, (-e.Leader.left).Round(time.Second)))
 		}
 		hidden = hidden || e.Leader != nil && (e.Leader.SessionSince == nil || e.Leader.LeaseMillis != 0 && e.Leader.LeaseRenewed == nil)
 	}

@@ -162,7 +162,7 @@ var ErrPrivilege = errors.New("the role lacks the privilege")
 var ErrChanged = errors.New("no longer leads")
 
 // ErrStays is returned if the leader to evict does not end in time.
-var ErrStays = errors.New("was terminated but still holds the lock")
+var ErrStays = errors.New("was told to end, and still holds the lock")
 
 const goneEvery = 20 * time.Millisecond // between two checks for the end of a backend
 
@@ -185,7 +185,8 @@ func Evict(ctx context.Context, pool *sql.DB, e Election) error {
 		held, err := holds(ctx, pool, e)
 		switch {
 		case ctx.Err() != nil && (held || err != nil): // the last question is cut off, too
-			return fmt.Errorf("backend %d %w: %w", e.Leader.PID, ErrStays, context.Cause(ctx))
+			return fmt.Errorf("backend %d %w: it hangs, so nobody leads. On the server's host, \"ps -o stat,wchan -p %[1]d\" says how: a stopped one "+
+				"(T) ends after \"kill -CONT %[1]d\". Never send it KILL: that restarts the server. See docs/runbook.md#leader-is-silent", e.Leader.PID, ErrStays)
 		case err != nil || !held:
 			return err
 		}
