@@ -69,7 +69,7 @@ func newElector(ctx context.Context, pool *sql.DB, election string, c config) *E
 //     returned; nil if that is nil. If its error wraps context.Canceled, Run returns
 //     only its text, with ErrLeadFailed.
 //   - The term is lost: Run cancels lead's context, waits for lead, and campaigns
-//     again. An error of lead that is not of its context goes to OnError.
+//     again. If an administrator has ended its session and another is ready to lead, it waits first, as after Resign. An error of lead that is not of its context goes to OnError.
 //   - Somebody calls Resign or TransferTo, or asks for it, or the candidate is
 //     unhealthy: the same, after one retry interval, and half a second at least. A transfer
 //     cancels lead's context once the successor is ready; then there is no way back.
@@ -106,7 +106,7 @@ func (e *Elector) run(caller, ctx context.Context, lead func(ctx context.Context
 		if finished, err := e.serve(caller, ctx, term, lead); finished {
 			return err
 		}
-		if !lost(context.Cause(term.ctx)) {
+		if cause := context.Cause(term.ctx); !lost(cause) || e.yields(ctx, cause) {
 			_ = backoff.Sleep(ctx, e.resignPause())
 		}
 	}

@@ -4,10 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/deputy"
 	"github.com/pgelector/pgelector/internal/handover"
 	"github.com/pgelector/pgelector/internal/holder"
 	"github.com/pgelector/pgelector/internal/inbox"
@@ -56,6 +58,16 @@ var pollRequest = backoff.Backoff{Min: 20 * time.Millisecond, Max: 250 * time.Mi
 // resignPause is how long a candidate that has resigned lets another lead, and at least
 // leaves the lock free for those who ask to see it.
 func (e *Elector) resignPause() time.Duration { return max(e.retryEvery(), 2*pollRequest.Max) }
+
+// yields reports whether the candidate waits after a lost term, because an administrator has ended its session and a
+// deputy is there to lead. The end of the server has the same SQLSTATE; then nobody answers, or there is no deputy.
+func (e *Elector) yields(ctx context.Context, cause error) bool {
+	if e.shared || pgerr.State(cause) != "57P01" {
+		return false
+	}
+	followers, err := deputy.FollowersOf(ctx, e.pool, e.key, min(e.lease.Heartbeat, e.resignPause()))
+	return err == nil && slices.ContainsFunc(followers, func(f deputy.Follower) bool { return f.Deputy })
+}
 
 // nextLeaderWait is how long a request waits for the next leader.
 const nextLeaderWait = 5 * time.Second

@@ -69,6 +69,11 @@ func TestAFailedHeartbeatEndsTheTermAndTheNextCampaignBegins(t *testing.T) {
 			if slices.Contains(h.want, elector.ErrSessionPooled) { // another backend has the lock
 				expectEviction(mock, sessionPID, orders)
 			}
+			if slices.Contains(h.want, error(errTerminated)) { // by an administrator, perhaps: is there a deputy?
+				mock.ExpectBegin()
+				inquiry(mock, "Deputies").WillReturnRows(rows())
+				mock.ExpectRollback()
+			}
 			expectTerm(mock, 2) // the server is checked again
 			expectResign(mock)
 			e, rec := newElector(t, pool)

@@ -166,11 +166,14 @@ func TestEvictEndsTheLeadersSession(t *testing.T) {
 	if out, _ := asked.CombinedOutput(); asked.ProcessState.ExitCode() != exit.Negative {
 		t.Errorf("exit code %d\n%s", asked.ProcessState.ExitCode(), out)
 	}
+	second := run(t, name(t), "--candidate", "second", "--", "sh", "-c", "echo ready; exec sleep 1000")
+	eventually(t, "there is a deputy", func() bool { return strings.Contains(invoke(t, at(dsn), "status", name(t)).out, "second") })
 	asked = exec.Command(built(t), "evict", name(t))
 	asked.Env, asked.Stdin = append(asked.Environ(), at(dsn)...), strings.NewReader("y\n")
-	if out, err := asked.CombinedOutput(); err != nil || !strings.Contains(string(out), "Evicted") {
+	if out, err := asked.CombinedOutput(); err != nil || !strings.Contains(string(out), "Evicted: ") || !strings.Contains(string(out), "second leads (backend ") {
 		t.Errorf("error %v\n%s", err, out)
 	}
+	second.says(t, "ready")
 	r.ends(t, exit.Lost)
 }
 

@@ -194,6 +194,22 @@ func Evict(ctx context.Context, pool *sql.DB, e Election) error {
 	}
 }
 
+// Next waits for some seconds until somebody leads, and returns who; nil if nobody does. A new leader's name comes
+// a moment after its lock, and then its lease.
+func Next(ctx context.Context, pool *sql.DB, e Election) *Candidate {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	for began := time.Now(); ; {
+		holder, err := ask.Server(ctx, pool, func(ctx context.Context, q *db.Queries) (db.HolderRow, error) { return q.Holder(ctx, e.Key) })
+		if err == nil && holder.Blocks == "" && (holder.LeaseMillis != 0 || time.Since(began) >= naming) {
+			return &Candidate{ID: holder.ApplicationName, PID: holder.Pid}
+		}
+		if !ask.Sleep(ctx, goneEvery) {
+			return nil
+		}
+	}
+}
+
 // holds reports whether the leader still holds the lock.
 func holds(ctx context.Context, pool *sql.DB, e Election) (bool, error) {
 	holder, err := ask.Server(ctx, pool, func(ctx context.Context, q *db.Queries) (db.HolderRow, error) { return q.Holder(ctx, e.Key) })
