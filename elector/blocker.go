@@ -8,11 +8,21 @@ import (
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/gate"
 	"github.com/pgelector/pgelector/internal/holder"
 	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/session"
 )
 
 const askWhoEvery = time.Minute // how often a campaign asks who holds a busy lock
+
+// reportBusy reports what an attempt that found the lock busy shows of others.
+func (c *campaign) reportBusy(ctx context.Context, got lock.Attempt) {
+	c.reportBlocker(ctx, got.Holder)
+	if got.Keeps {
+		c.reportFullPool()
+	}
+}
 
 // reportBlocker reports who keeps the lock from all candidates, if somebody does that twice in a
 // row: others share a lock for an instant to see whether it is free. A shared session may have
@@ -49,6 +59,25 @@ func (c *campaign) reportSilence(ctx context.Context, seen lock.Holder) {
 		c.report(ctx, hooks.Failure{Op: hooks.OpLeader, Err: fmt.Errorf("%w: candidate %q, backend %d, %v ago: the backend hangs: "+
 			"look at that process on the server's host (docs/runbook.md#leader-is-silent)", ErrLeaderSilent, leader.CandidateID, leader.PID, overdue.Round(time.Second))})
 	}
+}
+
+// reportFullPool reports a pool that gives no connection to a candidate with one of its own, whose attempts go on: others
+// of the program wait, too. A pool that is full for a moment is well, and one of two connections is made for this candidate.
+func (c *campaign) reportFullPool() {
+	if c.past.waits != nil && !gate.IsClosed(c.past.waits) || !session.IsFull(c.pool) || c.pool.Stats().MaxOpenConnections <= 2 {
+		return
+	}
+	over, began := make(chan struct{}), time.Now()
+	c.past.waits = over
+	bound := c.lease.Validity()
+	report := time.AfterFunc(bound, func() {
+		c.report(context.Background(), hooks.Failure{Op: hooks.OpPool, Err: session.NoConnection(context.Background(), true, c.pool, true, bound, context.DeadlineExceeded), Returned: over, Since: began})
+	})
+	go backoff.Apart(func() {
+		defer close(over)
+		defer report.Stop()
+		_ = c.pool.PingContext(c.sends)
+	})()
 }
 
 // awaitHealth waits until the candidate is healthy or ctx ends. It keeps no session

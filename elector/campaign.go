@@ -77,7 +77,7 @@ func (c *campaign) attempt(ctx context.Context, last bool) result {
 	case got.Outcome == lock.Busy:
 		event.Outcome, event.Deputy = hooks.Busy, got.Keeps
 		c.lastRole, c.outage, r.pause = lock.Followed, outage{}, got.Next
-		c.reportBlocker(ctx, got.Holder)
+		c.reportBusy(ctx, got)
 		if c.attempts == 1 {
 			r.pause = backoff.Spread(r.pause)
 		}

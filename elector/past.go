@@ -21,6 +21,7 @@ type past struct {
 		at     time.Time
 		reason hooks.Reason
 	}
+	waits  chan struct{}             // closed when the pool gives a connection after it was full; nil before
 	silent int32                     // the backend of the leader that was last reported to be silent
 	token  int64                     // the largest of its terms
 	met    *summit                   // of the pool

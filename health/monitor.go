@@ -337,6 +337,7 @@ func answered(a *answer) *question {
 func (m *Monitor) pursue(q *question, keys string) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), m.timeout, errors.New("the server did not answer"))
 	defer cancel()
+	full := isFull(m.pool)
 	rows, err := backoff.Await(ctx, func(ctx context.Context) ([]db.LeadersRow, error) {
 		defer func() {
 			m.mu.Lock()
@@ -355,7 +356,11 @@ func (m *Monitor) pursue(q *question, keys string) {
 		})
 	})
 	q.answer = newAnswer(rows, err)
-	if ctx.Err() != nil && q.answer.err != nil {
+	switch stats := m.pool.Stats(); {
+	case ctx.Err() == nil || q.answer.err == nil:
+	case full && isFull(m.pool):
+		q.answer.err = fmt.Errorf("no connection from the pool within %v: all %d are in use: is MaxOpenConns large enough?", m.timeout, stats.InUse)
+	default:
 		q.answer.err = fmt.Errorf("no answer within %v: %w", m.timeout, q.answer.err)
 	}
 	q.answer.at = time.Now()
@@ -368,6 +373,12 @@ func (m *Monitor) pursue(q *question, keys string) {
 		m.asking = nil
 	}
 	close(q.done)
+}
+
+// isFull reports whether others use all connections that the pool may open.
+func isFull(pool *sql.DB) bool {
+	stats := pool.Stats()
+	return stats.MaxOpenConnections > 0 && stats.InUse >= stats.MaxOpenConnections
 }
 
 func newAnswer(rows []db.LeadersRow, err error) *answer {

@@ -85,8 +85,8 @@ type Failure struct {
 	Permanent bool // the elector gives up: Run or Campaign returns Err
 	Once      bool // for OpCampaign: TryCampaign or TryRun returns Err, and nothing goes on
 
-	Returned <-chan struct{} // for OpWork, and OpHook if a hook does not return: closed once it has; else nil
-	Since    time.Time       // with Returned: when the work's context was cancelled, or the hook was called
+	Returned <-chan struct{} // for OpWork, for OpHook if a hook does not return, and for OpPool: closed once that is over; else nil
+	Since    time.Time       // with Returned: when the work's context was cancelled, the hook was called, or the wait began
 }
 
 // Op says which operation failed.
@@ -106,11 +106,12 @@ const (
 	OpCall      Op = "call"      // a driver call did not return in time and was abandoned
 	OpToken     Op = "token"     // the term's token has fallen (elector.ErrTokenFell); the term goes on
 	OpLeader    Op = "leader"    // the leader's lease has run out, and the server has not ended its session (elector.ErrLeaderSilent): told once of each, by the deputy or who polls
+	OpPool      Op = "pool"      // the pool gives the deputy no connection beside its own, for as long as an attempt would wait (Failure.Returned)
 )
 
 // Ops returns every Op, as Reasons does.
 func Ops() []Op {
-	return []Op{OpCampaign, OpHeartbeat, OpRelease, OpWork, OpLead, OpHook, OpSetting, OpHealth, OpRequest, OpCall, OpToken, OpLeader}
+	return []Op{OpCampaign, OpHeartbeat, OpRelease, OpWork, OpLead, OpHook, OpSetting, OpHealth, OpRequest, OpCall, OpToken, OpLeader, OpPool}
 }
 
 // Heartbeat is reported after each heartbeat that the server answered.

@@ -47,6 +47,8 @@
 //	warn   driver call abandoned    op error
 //	warn   token fell               op error
 //	error  leader is silent         op error                         nobody leads; "elected" or "leader changed" says that it is over
+//	warn   pool is full             op error                         of a deputy, which goes on: an attempt of others fails
+//	info   wait for the pool is over  op after
 //	trace  heartbeat                token took valid_for
 //	trace  campaign attempt         attempt outcome deputy took next
 //

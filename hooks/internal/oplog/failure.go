@@ -173,8 +173,11 @@ func (h *Hook) haveReturned() {
 
 func (h *Hook) returned(o overrun) {
 	message := "work returned after all"
-	if o.report.Op == hooks.OpHook {
+	switch o.report.Op {
+	case hooks.OpHook:
 		message = "hook returned after all"
+	case hooks.OpPool:
+		message = "wait for the pool is over"
 	}
 	since := o.report.Since
 	if since.IsZero() {
@@ -221,6 +224,8 @@ func failureLine(e hooks.Failure) (level Level, message string) {
 		return Warn, "token fell"
 	case hooks.OpLeader:
 		return Error, "leader is silent"
+	case hooks.OpPool:
+		return Warn, "pool is full"
 	default:
 		return Warn, "failure"
 	}

@@ -131,13 +131,13 @@ func everythingAtOnce(h *oplog.Hook) {
 		h.OnDemoted(ctx, hooks.Demoted{Origin: a, Reason: hooks.LeadFailed, Err: errRefused})
 	}
 	for _, op := range []hooks.Op{
-		hooks.OpRelease, hooks.OpWork, hooks.OpLead, hooks.OpHealth, hooks.OpSetting, hooks.OpRequest, hooks.OpCall, hooks.OpToken, hooks.OpLeader,
+		hooks.OpRelease, hooks.OpWork, hooks.OpLead, hooks.OpHealth, hooks.OpSetting, hooks.OpRequest, hooks.OpCall, hooks.OpToken, hooks.OpLeader, hooks.OpPool,
 	} {
 		h.OnError(ctx, hooks.Failure{Origin: a, Op: op})
 	}
 	h.OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpCampaign, Permanent: true})
 	h.OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpSetting, Permanent: true})
-	for _, op := range []hooks.Op{hooks.OpWork, hooks.OpHook} {
+	for _, op := range []hooks.Op{hooks.OpWork, hooks.OpHook, hooks.OpPool} {
 		returned := make(chan struct{})
 		h.OnError(ctx, hooks.Failure{Origin: a, Op: op, Returned: returned})
 		if op == hooks.OpWork {
