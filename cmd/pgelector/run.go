@@ -53,8 +53,9 @@ is lost, it gets TERM and, after --grace, KILL; then the shard is released. A co
 USR1 and USR2 are forwarded to all commands; TERM and INT end them all. The exit status is then that of the last command
 that failed. With --http, /readyz answers 503 while the database does not answer.
 
-Exit status: the command's own; 128+n if signal n ended it, but 0 after TERM sent to pgelector; 64 bad usage; 69 no primary
-reached; 75 leadership lost, with --once or --if-free; 78 refused server; 126 not executable; 127 not found.`
+Exit status: the command's own; 128+n if signal n ended it, but 0 after TERM sent to pgelector without --once and
+--if-free; 64 bad usage; 69 no primary reached; 75 leadership lost, with --once or --if-free; 78 refused server; 126 not
+executable; 127 not found.`
 
 const runExample = `  pgelector run billing -- ./billing-worker --verbose
   pgelector run nightly --if-free --hold 30s -- /usr/local/bin/nightly-report

@@ -147,7 +147,7 @@ func TestWatchReportsEachChange(t *testing.T) {
 	expect("leads", "", "one leads")
 	r.signal(t, 15)
 	expect("vacant", "one", "nobody leads, after one")
-	r.ends(t, exit.OK)
+	r.ends(t, exit.SignalBase+15)
 	for _, w := range []*running{people, programs} {
 		w.signal(t, 2)
 		w.ends(t, 130)

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -324,10 +325,15 @@ func (r *running) signal(t *testing.T, sig syscall.Signal) {
 }
 
 // stops ends the program as systemd does, which is a success.
+// stops sends TERM. A run of one command is then not a success, because the command did not end by itself.
 func (r *running) stops(t *testing.T) {
 	t.Helper()
 	r.signal(t, syscall.SIGTERM)
-	r.ends(t, exit.OK)
+	if slices.Contains(r.cmd.Args, "--once") {
+		r.ends(t, exit.SignalBase+int(syscall.SIGTERM))
+	} else {
+		r.ends(t, exit.OK)
+	}
 }
 
 // alive reports whether a process is running; a zombie is not.

@@ -154,7 +154,7 @@ func TestASignalEndsACommandThatTheTerminalHasStopped(t *testing.T) {
 	t.Parallel()
 	_, said, program := inBackground(t, `wait $!; echo status $?`)
 	check(t, syscall.Kill(program, syscall.SIGTERM))
-	said.shows(t, "status 0") // a clean stop
+	said.shows(t, "status 143") // a clean stop
 }
 
 // startOnTerminal starts the command as the leader of a session on a new terminal of that size. It

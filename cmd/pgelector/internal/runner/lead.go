@@ -68,7 +68,7 @@ func (r *runner) lead(ctx context.Context, term *elector.Term) error {
 	case result.Code == exit.SignalBase+int(syscall.SIGQUIT): // whoever sent it wanted that
 		r.leaving = syscall.SIGQUIT
 	}
-	stopped := r.leaving == syscall.SIGTERM
+	stopped := r.leaving == syscall.SIGTERM && !r.Once
 	r.mu.Unlock()
 	r.Log.Info("command ended", "pid", child.PID(), "result", result.String(), "lasted", time.Since(began).Round(time.Millisecond))
 	if lost := result.Stopped && !result.GuardLost; lost {
@@ -77,7 +77,7 @@ func (r *runner) lead(ctx context.Context, term *elector.Term) error {
 	}
 	r.hold(ctx, began, result)
 	if stopped && result.Code == exit.SignalBase+int(syscall.SIGTERM) {
-		result.Code = exit.OK // it ended as it was asked to
+		result.Code = exit.OK // it ended as it was asked to; a command that is run once was not done
 	}
 	r.end(commandOutcome(result))
 	return nil

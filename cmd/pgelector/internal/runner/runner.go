@@ -27,6 +27,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/ask"
@@ -172,7 +173,7 @@ func (r *runner) renew() {
 	defer r.mu.Unlock()
 	r.ctx, r.cancel = context.WithCancelCause(context.Background())
 	if r.leaving != nil {
-		r.cancel(signalled(r.leaving))
+		r.cancel(r.signalled(r.leaving))
 	}
 }
 
@@ -282,11 +283,19 @@ func (r *runner) dispatch(signals <-chan os.Signal) {
 		if supervise.Ends(sig, runs) {
 			r.leaving = sig
 			if !runs {
-				r.cancel(signalled(sig))
+				r.cancel(r.signalled(sig))
 			}
 		}
 		r.mu.Unlock()
 	}
+}
+
+// signalled is the outcome if a signal ends this program while no command runs.
+func (r *runner) signalled(sig os.Signal) error {
+	if number, _ := sig.(syscall.Signal); r.Once {
+		return exit.With(exit.SignalBase+int(number), fmt.Errorf("ended by %v, and the command was not run", sig))
+	}
+	return signalled(sig)
 }
 
 func signalled(sig os.Signal) error {
