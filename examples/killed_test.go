@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -18,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"github.com/pgelector/pgelector/e2e/sandbox"
 	"github.com/pgelector/pgelector/elector"
@@ -39,11 +42,29 @@ type fleet struct {
 
 func newFleet(t *testing.T, pool *sql.DB, dsn string) *fleet {
 	t.Helper()
-	f := &fleet{T: t, program: filepath.Join(t.TempDir(), "candidate"), dsn: dsn, pool: pool, all: map[string]process{}}
-	if out, err := exec.Command("go", "build", "-o", f.program, "./internal/candidate").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	check(t, built())
+	return &fleet{T: t, program: filepath.Join(builtIn, "candidate"), dsn: dsn, pool: pool, all: map[string]process{}}
+}
+
+var builtIn string // a directory that TestMain removes
+
+// built builds internal/candidate once.
+var built = sync.OnceValue(func() (err error) {
+	if builtIn, err = os.MkdirTemp("", "candidate"); err != nil {
+		return err
 	}
-	return f
+	if out, err := exec.Command("go", "build", "-o", builtIn, "./internal/candidate").CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+})
+
+// cleaned runs tests, and then removes what built has made.
+type cleaned struct{ goleak.TestingM }
+
+func (c cleaned) Run() int {
+	defer func() { _ = os.RemoveAll(builtIn) }()
+	return c.TestingM.Run()
 }
 
 func (f *fleet) start(work, driver, id string) process {
@@ -83,7 +104,7 @@ func (p process) past(t *testing.T, skip, prefix string) {
 // kill kills a process, as kill -9 does.
 func (f *fleet) kill(id string) {
 	f.Helper()
-	check(f.T, f.all[id].Process.Kill())
+	_ = f.all[id].Process.Kill() // fails if it has ended
 	_ = f.all[id].Wait()
 	delete(f.all, id)
 }
@@ -98,6 +119,20 @@ func bothDrivers(t *testing.T, test func(t *testing.T, driver, dsn string, pool 
 	}
 }
 
+// soonWarm is how soon a warm deputy does its first useful work, as docs/recipes.md says. It is less than the load takes.
+const soonWarm = 150 * time.Millisecond
+
+// takesOver kills the leader, and returns how soon the deputy works.
+func (f *fleet) takesOver(leader string, deputy process) time.Duration {
+	f.Helper()
+	killed := time.Now()
+	check(f.T, f.all[leader].Process.Kill())
+	deputy.expect(f.T, "working")
+	took := time.Since(killed)
+	f.kill(leader) // and wait for its end
+	return took
+}
+
 func TestOnlyTheDeputyLoadsTheCacheAndWorksWithItAtOnce(t *testing.T) {
 	bothDrivers(t, func(t *testing.T, driver, dsn string, pool *sql.DB) {
 		f := newFleet(t, pool, dsn)
@@ -109,18 +144,26 @@ func TestOnlyTheDeputyLoadsTheCacheAndWorksWithItAtOnce(t *testing.T) {
 		second.past(t, "following", "loading") // as the deputy
 		second.expect(t, "loaded")
 		third := f.start("warm", driver, "third")
-		third.expect(t, "following") // and does not ask again soon
-		f.kill("first")
-		killed := time.Now()
-		second.expect(t, "working") // and loads nothing before: the time is for docs/recipes.md, and no bound
-		warm := time.Since(killed)
+		third.expect(t, "following")          // and does not ask again soon
+		warm := f.takesOver("first", second)  // and loads nothing before
 		third.past(t, "following", "loading") // it is the deputy now, and was not before
 		third.expect(t, "loaded")
-		f.kill("second")
-		third.expect(t, "working")
-		f.kill("third")
+		warm = min(warm, f.takesOver("second", third))
+		leader := "third"
+		for began := time.Now(); warm > soonWarm && time.Since(began) < timeout; { // the machine was busy
+			next := fmt.Sprint("next-", f.born)
+			f.born++
+			p := f.start("warm", driver, next)
+			p.past(t, "following", "loading")
+			p.expect(t, "loaded")
+			warm, leader = min(warm, f.takesOver(leader, p)), next
+		}
+		if warm > soonWarm {
+			t.Errorf("the first useful work came %v after the kill at best, with a cache that takes %v to load", warm, *load)
+		}
+		f.kill(leader)
 
-		cold := f.start("warm", driver, "fourth") // what a follower without a deputy's cache needs
+		cold := f.start("warm", driver, "cold") // what a follower without a deputy's cache needs
 		began := time.Now()
 		for _, line := range []string{"loading", "loaded", "working"} {
 			cold.expect(t, line)
@@ -206,7 +249,7 @@ func TestTheOutboxIsPublishedOnceAndInTheOrderOfEachRowWhileLeadersAreKilled(t *
 	wrote.Wait()
 	await(t, pool, writers*each)
 	var all, distinct, disordered int
-	check(t, pool.QueryRow(`WITH p AS (SELECT place, split_part(body, ':', 1) AS row, split_part(body, ':', 2)::int AS version FROM published JOIN outbox USING (id))
+	check(t, pool.QueryRow(`WITH p AS (SELECT place, split_part(body, ':', 1) AS row, split_part(body, ':', 2)::int AS version FROM published)
 		SELECT count(*), count(DISTINCT (row, version)), count(*) FILTER (WHERE version <> rank) FROM (SELECT *, row_number() OVER (PARTITION BY row ORDER BY place) AS rank FROM p) p`).
 		Scan(&all, &distinct, &disordered))
 	if all != writers*each || distinct != all || disordered > 0 {

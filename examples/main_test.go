@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "6"); err != nil { // these mostly wait
 		panic(err)
 	}
-	goleak.VerifyTestMain(shared.Around(m))
+	goleak.VerifyTestMain(cleaned{shared.Around(m)})
 }
 
 var databases atomic.Int32

@@ -3,6 +3,7 @@ package examples
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -10,12 +11,10 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-// OutboxTable creates the table to which other transactions add messages.
-const OutboxTable = `CREATE TABLE IF NOT EXISTS outbox (
-	id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-	body      text NOT NULL,
-	published timestamptz
-)`
+// OutboxTable creates the table to which other transactions add messages. A published message is removed.
+const OutboxTable = `CREATE TABLE IF NOT EXISTS outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body text NOT NULL,
+	tries integer NOT NULL DEFAULT 0, try_at timestamptz NOT NULL DEFAULT now(), set_aside text);
+CREATE INDEX IF NOT EXISTS outbox_waiting ON outbox (id) WHERE set_aside IS NULL`
 
 // Message is a row of the outbox.
 type Message struct {
@@ -23,58 +22,69 @@ type Message struct {
 	Body string
 }
 
-// PublishOutbox publishes the messages in the outbox once per interval, by ascending id. So a
-// message follows those that were committed before it was inserted, such as all earlier ones about
-// a row that its transaction has locked. Transactions that ran side by side have no order.
+// ErrUnavailable is for Publish to wrap when it can publish nothing now: that is no fault of the message.
+var ErrUnavailable = errors.New("outbox: the receiver is unavailable")
+
+// Outbox publishes messages by ascending id: a message follows those that were committed before it was inserted.
+// A message that fails is tried again, and holds up the later ones. After Tries it is set aside, logged as an error,
+// and the later ones go on. To give it back: UPDATE outbox SET set_aside = NULL, tries = 0.
 //
-// It logs a failure and tries again, because to return is to resign. A transaction that failed has
-// changed nothing, and one whose outcome is unknown has marked its messages if it was committed.
-//
-// What publish writes with tx is written once and inside the term: a leader that was
-// replaced can neither publish nor mark a message. What publish sends elsewhere is sent
-// again if the commit fails. Send the id too, so that the receiver can ignore
-// repetitions, or the term's token, so that it can refuse an older one (package fence).
-func PublishOutbox(pool *sql.DB, interval time.Duration, publish func(context.Context, *sql.Tx, Message) error) func(context.Context, *elector.Term) error {
-	return func(ctx context.Context, term *elector.Term) error {
-		for ctx.Err() == nil {
-			err := term.InTx(ctx, pool, nil, func(tx *sql.Tx) error { return publishAll(ctx, tx, publish) })
-			if err != nil && ctx.Err() == nil { // InTx may fail before ctx ends
-				slog.WarnContext(ctx, "outbox not published, will try again", "error", err)
-			}
-			select {
-			case <-time.After(interval):
-			case <-ctx.Done():
-			}
-		}
-		return nil
-	}
+// What Publish writes with tx is written once and inside the term. What it sends elsewhere may be sent again: send the
+// id too, so that the receiver can ignore repetitions, or the token, so that it can refuse an older leader.
+type Outbox struct {
+	Pool     *sql.DB
+	Publish  func(ctx context.Context, tx *sql.Tx, m Message) error
+	Interval time.Duration // between two looks, if nothing is due
+	Timeout  time.Duration // of one Publish
+	Pause    time.Duration // before the next try, doubled by each try, up to 64 times
+	Tries    int
 }
 
-// publishAll publishes at most a hundred messages, so that no transaction takes long.
-func publishAll(ctx context.Context, tx *sql.Tx, publish func(context.Context, *sql.Tx, Message) error) error {
-	rows, err := tx.QueryContext(ctx, "SELECT id, body FROM outbox WHERE published IS NULL ORDER BY id LIMIT 100")
-	if err != nil {
-		return fmt.Errorf("read the outbox: %w", err)
+// Lead is for elector.Elector.Run. It logs a failure and goes on, because to return is to resign.
+func (o Outbox) Lead(ctx context.Context, term *elector.Term) error {
+	if o.Interval <= 0 || o.Timeout <= 0 || o.Pause <= 0 || o.Tries <= 0 {
+		return errors.New("outbox: a field is missing")
 	}
-	defer rows.Close()
-	var messages []Message
-	for rows.Next() {
-		var m Message
-		if err := rows.Scan(&m.ID, &m.Body); err != nil {
-			return fmt.Errorf("read the outbox: %w", err)
+	for ctx.Err() == nil {
+		if o.next(ctx, term) {
+			continue
 		}
-		messages = append(messages, m)
-	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("read the outbox: %w", err)
-	}
-	for _, m := range messages {
-		if err := publish(ctx, tx, m); err != nil {
-			return fmt.Errorf("publish message %d: %w", m.ID, err)
-		}
-		if _, err := tx.ExecContext(ctx, "UPDATE outbox SET published = now() WHERE id = $1", m.ID); err != nil {
-			return fmt.Errorf("mark message %d: %w", m.ID, err)
+		select {
+		case <-time.After(o.Interval):
+		case <-ctx.Done():
 		}
 	}
 	return nil
+}
+
+// next publishes and removes the first message in one transaction. If that fails, another one records the failure.
+func (o Outbox) next(ctx context.Context, term *elector.Term) (published bool) {
+	var m, tries = Message{}, 0
+	err := term.InTx(ctx, o.Pool, nil, func(tx *sql.Tx) error {
+		row := tx.QueryRowContext(ctx, `DELETE FROM outbox WHERE id = (SELECT id FROM outbox WHERE set_aside IS NULL ORDER BY id LIMIT 1)
+			AND try_at <= now() RETURNING id, body, tries`)
+		if err := row.Scan(&m.ID, &m.Body, &tries); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+		defer cancel()
+		return o.Publish(ctx, tx, m)
+	})
+	if err == nil || ctx.Err() != nil || m.ID == 0 && errors.Is(err, sql.ErrNoRows) {
+		return err == nil
+	}
+	level, setAside := slog.LevelWarn, any(nil)
+	if m.ID > 0 && !errors.Is(err, ErrUnavailable) {
+		tries++
+	}
+	if tries >= o.Tries {
+		level, setAside = slog.LevelError, fmt.Sprintf("%+q", err) // any encoding has it
+	}
+	recorded := term.InTx(ctx, o.Pool, nil, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "UPDATE outbox SET tries = $2, try_at = now() + $3 * interval '1 microsecond', set_aside = $4 WHERE id = $1",
+			m.ID, tries, o.Pause.Microseconds()<<min(tries, 6), setAside)
+		return err
+	})
+	slog.Log(ctx, level, "outbox: not published", "id", m.ID, "tries", tries, "set aside", setAside != nil, "error", err, "recorded", recorded)
+	return false
 }

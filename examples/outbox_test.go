@@ -28,15 +28,20 @@ import (
 // a message twice.
 func record(by string) func(context.Context, *sql.Tx, examples.Message) error {
 	return func(ctx context.Context, tx *sql.Tx, m examples.Message) error {
-		_, err := tx.ExecContext(ctx, "INSERT INTO published (id, by) VALUES ($1, $2)", m.ID, by)
+		_, err := tx.ExecContext(ctx, "INSERT INTO published (id, body, by) VALUES ($1, $2, $3)", m.ID, m.Body, by)
 		return err
 	}
+}
+
+// outbox is an outbox that tests do not wait for.
+func outbox(pool *sql.DB, publish func(context.Context, *sql.Tx, examples.Message) error) examples.Outbox {
+	return examples.Outbox{Pool: pool, Publish: publish, Interval: time.Millisecond, Timeout: timeout, Pause: time.Millisecond, Tries: 4}
 }
 
 func prepare(t *testing.T, pool *sql.DB) {
 	t.Helper()
 	execute(t, pool, examples.OutboxTable)
-	execute(t, pool, "CREATE TABLE published (place bigint GENERATED ALWAYS AS IDENTITY, id bigint, by text)")
+	execute(t, pool, "CREATE TABLE published (place bigint GENERATED ALWAYS AS IDENTITY, id bigint, body text, by text)")
 }
 
 func count(t *testing.T, pool *sql.DB) (n int) {
@@ -64,7 +69,7 @@ func TestTheOutboxIsPublishedOnceAndInOrderWhileLeadersChange(t *testing.T) {
 			c := newCandidate(t, pool, id)
 			candidates[id] = c
 			stops = append(stops, inBackground(t, func(ctx context.Context) error {
-				return c.Run(ctx, examples.PublishOutbox(pool, time.Millisecond, record(id)))
+				return c.Run(ctx, outbox(pool, record(id)).Lead)
 			}))
 		}
 		const rounds, messages = 8, 50
@@ -128,7 +133,7 @@ func TestALeaderWhoseTermIsOverPublishesNothing(t *testing.T) {
 		}
 		execute(t, pool, "INSERT INTO outbox (body) VALUES ('message')")
 		inBackground(t, func(ctx context.Context) error {
-			return c.Run(ctx, examples.PublishOutbox(pool, time.Millisecond, held))
+			return c.Run(ctx, outbox(pool, held).Lead)
 		})
 		receive(t, "the message is about to be published", began)
 		term, _ := c.Term()

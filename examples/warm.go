@@ -2,7 +2,10 @@ package examples
 
 import (
 	"context"
+	"log/slog"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
@@ -19,71 +22,69 @@ type Warm[T any] struct {
 
 // loading is one call of Load.
 type loading[T any] struct {
-	done   chan struct{} // closed when Load has returned
 	stop   context.CancelFunc
+	done   chan struct{} // closed when Load has returned
+	failed atomic.Bool
 	loaded T
-	err    error
 }
 
-// OnCampaign implements hooks.CampaignHook. It begins to load when this candidate becomes the
-// deputy, and stops, or drops what was loaded, when it no longer is.
+// OnCampaign implements hooks.CampaignHook, which a deputy calls once per heartbeat interval. It begins to load when
+// this candidate becomes the deputy, and again if that failed, and drops what was loaded when it no longer is.
 func (w *Warm[T]) OnCampaign(ctx context.Context, c hooks.Campaign) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch {
-	case c.Outcome == hooks.Granted: // Lead takes it
-	case c.Deputy:
+	if c.Deputy {
 		w.begin(ctx)
-	default:
+	} else if c.Outcome != hooks.Granted { // else Run takes it
 		w.drop()
 	}
 }
 
 func (w *Warm[T]) drop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.loading != nil {
 		w.loading.stop()
 		w.loading = nil
 	}
 }
 
+// begin returns the call of Load that goes on or has succeeded. If there is none, it begins one.
 func (w *Warm[T]) begin(ctx context.Context) *loading[T] {
-	if w.loading == nil {
-		ctx, stop := context.WithCancel(ctx)
-		l := &loading[T]{done: make(chan struct{}), stop: stop}
-		w.loading = l
-		go func() {
-			defer close(l.done)
-			l.loaded, l.err = w.Load(ctx)
-		}()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.loading != nil && !w.loading.failed.Load() {
+		return w.loading
 	}
-	return w.loading
+	l := &loading[T]{done: make(chan struct{})}
+	ctx, l.stop = context.WithCancel(context.WithoutCancel(ctx))
+	go func() {
+		defer close(l.done)
+		loaded, err := w.Load(ctx)
+		if l.loaded = loaded; err != nil {
+			l.failed.Store(true)
+			slog.WarnContext(ctx, "cache not loaded", "stopped", ctx.Err() != nil, "error", err)
+		}
+	}()
+	w.loading = l
+	return l
 }
 
-// Run is Run of the elector. It calls work with what the deputy has loaded, or loads it. What changed
-// since is missing: work must read that. The loading ends with Run.
+// Run is Run of the elector. It calls work with what the deputy has loaded, or loads it, as often as
+// that fails. What changed since is missing: work must read that. The loading ends with the term and with Run.
 func (w *Warm[T]) Run(ctx context.Context, e *elector.Elector, work func(context.Context, *elector.Term, T) error) error {
-	defer func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.drop()
-	}()
+	defer w.drop()
 	return e.Run(ctx, func(ctx context.Context, term *elector.Term) error {
-		w.mu.Lock()
-		l := w.begin(context.WithoutCancel(ctx))
-		w.loading = nil // the next term loads anew
-		w.mu.Unlock()
-		defer func() {
-			l.stop()
-			<-l.done
-		}()
-		select {
-		case <-l.done:
-		case <-ctx.Done():
-			return nil
+		defer w.drop() // the next term loads anew
+		for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 10*time.Second) {
+			l := w.begin(ctx)
+			context.AfterFunc(ctx, l.stop)
+			if <-l.done; !l.failed.Load() {
+				return work(ctx, term, l.loaded)
+			}
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+			}
 		}
-		if l.err != nil {
-			return l.err
-		}
-		return work(ctx, term, l.loaded)
+		return nil
 	})
 }

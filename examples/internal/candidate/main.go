@@ -53,10 +53,11 @@ func run(ctx context.Context, work, driver, id, load string) error {
 		if err != nil {
 			return err
 		}
-		return e.Run(ctx, examples.PublishOutbox(pool, time.Millisecond, func(ctx context.Context, tx *sql.Tx, m examples.Message) error {
-			_, err := tx.ExecContext(ctx, "INSERT INTO published (id, by) VALUES ($1, $2)", m.ID, id)
+		publish := func(ctx context.Context, tx *sql.Tx, m examples.Message) error {
+			_, err := tx.ExecContext(ctx, "INSERT INTO published (id, body, by) VALUES ($1, $2, $3)", m.ID, m.Body, id)
 			return err
-		}))
+		}
+		return e.Run(ctx, examples.Outbox{Pool: pool, Publish: publish, Interval: time.Millisecond, Timeout: time.Minute, Pause: time.Second, Tries: 8}.Lead)
 	case "http":
 		return serve(ctx, pool, newElector, id)
 	}
