@@ -88,7 +88,8 @@ func TestAPgxpoolThatIsClosedFirstWaitsForTheEndOfTheTerm(t *testing.T) {
 	pool := stdlib.OpenDBFromPool(below)
 	t.Cleanup(func() { expect(t, pool.Close()) })
 	election := s.election(t)
-	leader := s.stand(t, pool, election).run(t, nil)
+	const length = 10 * time.Second
+	leader := s.stand(t, pool, election, elector.WithLease(length)).run(t, nil)
 	leader.elected(t)
 	follower := s.stand(t, pool, election, polling)
 	leader.poolClosed, follower.poolClosed = true, true
@@ -103,7 +104,7 @@ func TestAPgxpoolThatIsClosedFirstWaitsForTheEndOfTheTerm(t *testing.T) {
 	if !strings.Contains(failed.Err.Error(), "closed pool") {
 		t.Errorf("the follower reports %v", failed.Err)
 	}
-	wait(t, leader, func(h hooks.Heartbeat) bool { return h.At.Sub(began) > lease }) // it leads on
+	wait(t, leader, func(h hooks.Heartbeat) bool { return h.At.Sub(began) > length }) // it leads on
 	select {
 	case <-closing:
 		t.Error("Close has returned while the leader has its connection")

@@ -42,7 +42,7 @@ func TestStatementsAtRestAreAsManyAsThePageSays(t *testing.T) {
 	inSessionScope(t, "the table is of it")
 	overEach(t, func(t *testing.T, d drivers) {
 		s := on(t, own(t, pgcluster.WithSetting("log_statement", "all"), pgcluster.WithSetting("log_line_prefix", "role=%u ")))
-		const rest = 20 * time.Second
+		const rest = 8 * time.Second // the bound leaves room for four statements more
 		for _, c := range costs {
 			t.Run(c.row, func(t *testing.T) {
 				t.Parallel()

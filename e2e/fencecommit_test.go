@@ -229,7 +229,7 @@ func TestInTxRollsBackWhenItsFunctionFails(t *testing.T) {
 		err = term.InTx(ctx, pool, nil, func(tx *sql.Tx) error {
 			check(t, note(ledger, "interrupted")(tx))
 			cancel(oops)
-			_, err := tx.Exec("SELECT pg_sleep(60)")
+			_, err := tx.Exec("SELECT pg_sleep(1)") // lib/pq interrupts it
 			return err
 		})
 		wraps(t, err, elector.ErrRolledBack)

@@ -88,19 +88,21 @@ func TestWithLockDelayALeaderOnAHostThatHasDiedHasStoppedBeforeTheNextIsElected(
 	overEach(t, func(t *testing.T, d drivers) {
 		for name, p := range powers(t) {
 			t.Run(name, func(t *testing.T) {
-				election, delay := unique(t.Name()), elector.WithLockDelay(lease)
-				old := p.stand(t, d.open(t, 0, p.way.DSN()), election, delay).run(t, nil)
+				t.Parallel()
+				const length = 10 * time.Second // it runs out
+				election, lease, delay := unique(t.Name()), elector.WithLease(length), elector.WithLockDelay(length)
+				old := p.stand(t, d.open(t, 0, p.way.DSN()), election, lease, delay).run(t, nil)
 				old.elected(t)
 				p.dies(t)
 				died := time.Now()
 				p.up(t)
-				next := p.next.stand(t, d.open(t, 1, p.next.DSN()), election, delay).run(t, nil)
+				next := p.next.stand(t, d.open(t, 1, p.next.DSN()), election, lease, delay).run(t, nil)
 				both := overlap(old, next)
 				lost, won := wait[hooks.Demoted](t, old, nil), next.elected(t)
 				if both() {
 					t.Error("two led at the same time")
 				}
-				if lost.Reason != hooks.LeaseExpired || !lost.At.Before(won.At) || won.At.Sub(died) < lease {
+				if lost.Reason != hooks.LeaseExpired || !lost.At.Before(won.At) || won.At.Sub(died) < length {
 					t.Errorf("the old leader was demoted (%s) %v after the host had died, the next was elected after %v", lost.Reason, lost.At.Sub(died), won.At.Sub(died))
 				}
 				wait(t, next, func(c hooks.Campaign) bool { return c.Outcome == hooks.TooEarly && c.Next > 0 })

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	pgxdriver "github.com/jackc/pgx/v5"
 
@@ -166,18 +167,20 @@ func (w town) noCandidateCallsAnImpostor(t *testing.T) {
 			for kind, scene := range map[string]func(t *testing.T, w town, d drivers, dsn string){
 				"polling": amongWith(elector.WithTakeover(elector.Poll)), "deputy": amongWith(elector.WithTakeover(elector.Deputy)),
 				"waiting": amongWith(elector.WithTakeover(elector.Wait)), "on a session": sharesAmong, "seen": seenAmong,
-				"notified": among(notified), "synchronous": amongWith(elector.WithSynchronousStandby(lease)),
+				"notified": among(notified), "synchronous": synchronousAmong,
 				"healthy": amongWith(elector.WithHealth(func(context.Context) elector.HealthReport { return elector.HealthReport{Score: 1} }, elector.HealthPolicy{Interval: heartbeat})),
 			} {
-				t.Run(name+"/"+kind, func(t *testing.T) {
-					if kind == "synchronous" {
-						inSessionScope(t, "WithSynchronousStandby is refused")
-					}
-					scene(t, w, d, dsn)
-				})
+				t.Run(name+"/"+kind, func(t *testing.T) { scene(t, w, d, dsn) })
 			}
 		})
 	}
+}
+
+// synchronousAmong waits out the lease after each election.
+func synchronousAmong(t *testing.T, w town, d drivers, dsn string) {
+	inSessionScope(t, "WithSynchronousStandby is refused")
+	const length = 10 * time.Second
+	among(func(*testing.T, drivers, int, string) elector.Option { return elector.WithSynchronousStandby(length) }, elector.WithLease(length))(t, w, d, dsn)
 }
 
 // candidatesCome marks the server's log.
@@ -235,12 +238,12 @@ func handsOver(t *testing.T, first, second *candidate) {
 }
 
 // among is a scene of two candidates with the option that opts returns for each.
-func among(opts func(t *testing.T, d drivers, i int, dsn string) elector.Option) func(t *testing.T, w town, d drivers, dsn string) {
+func among(opt func(t *testing.T, d drivers, i int, dsn string) elector.Option, opts ...elector.Option) func(t *testing.T, w town, d drivers, dsn string) {
 	return func(t *testing.T, w town, d drivers, dsn string) {
 		election := w.election(t)
-		first := w.stand(t, d.open(t, 0, dsn), election, opts(t, d, 0, dsn)).run(t, nil)
+		first := w.stand(t, d.open(t, 0, dsn), election, append(opts, opt(t, d, 0, dsn))...).run(t, nil)
 		first.elected(t)
-		second := w.stand(t, d.open(t, 1, dsn), election, opts(t, d, 1, dsn)).run(t, nil)
+		second := w.stand(t, d.open(t, 1, dsn), election, append(opts, opt(t, d, 1, dsn))...).run(t, nil)
 		if second.Settings().Takeover == elector.Wait {
 			w.waits(t, second)
 		}

@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	if settings := os.Getenv(candidateVariable); settings != "" {
 		os.Exit(runCandidate(settings)) // a process of a fleet
 	}
-	parallel := "10" // most tests need little processor time
+	parallel := "14" // most tests wait
 	if throughPooler {
 		parallel = "6" // the poolers and their strangers need more
 	}

@@ -213,9 +213,9 @@ func TestAServerThatIsDownBehindItsPoolerIsWaitedFor(t *testing.T) {
 				election := s.election(t)
 				check(t, d.open(t, 0, b.DSN()).PingContext(soon(t))) // so that it admits clients while the server is down
 				check(t, cluster.Shutdown(soon(t), pgcluster.Fast))
-				c := s.through(t, d.open(t, 0, b.DSN(waysToAsk["pgx exec"]...)), election, elector.WithScope(scope)).run(t, nil)
-				for range 3 {
-					if f := next(t, c.rec.Cursor(), func(f hooks.Failure) bool { return f.Op == hooks.OpCampaign }); f.Permanent {
+				c := s.through(t, d.open(t, 0, b.DSN(waysToAsk["pgx exec"]...)), election, elector.WithScope(scope), elector.WithLease(lease/3)).run(t, nil)
+				for cursor, n := c.rec.Cursor(), 0; n < 2; n++ {
+					if f := next(t, cursor, func(f hooks.Failure) bool { return f.Op == hooks.OpCampaign }); f.Permanent {
 						t.Fatalf("refused: %v", f.Err)
 					}
 				}
@@ -347,7 +347,7 @@ func TestTheErrorSaysThatAPoolerIsFull(t *testing.T) {
 					check(t, err)
 					strangers = append(strangers, tx)
 				}
-				c := s.through(t, d.open(t, 0, b.DSN(waysToAsk["pgx exec"]...)), s.election(t), elector.WithScope(full.scope)).run(t, nil)
+				c := s.through(t, d.open(t, 0, b.DSN(waysToAsk["pgx exec"]...)), s.election(t), elector.WithScope(full.scope), elector.WithLease(lease/3)).run(t, nil)
 				f := wait(t, c, func(f hooks.Failure) bool { return f.Op == hooks.OpCampaign })
 				if !strings.Contains(f.Err.Error(), "default_pool_size") || f.Permanent {
 					t.Errorf("permanent %v: %v", f.Permanent, f.Err)

@@ -311,54 +311,66 @@ func TestACommitWhoseWaitIsCancelledIsNotAcknowledged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			overEach(t, func(t *testing.T, d drivers) {
-				primary := on(t, own(t))
-				role := primary.role(t, nil)
-				if tt.sees {
-					_, err := primary.admin.Exec(`GRANT pg_read_all_stats TO "` + role + `"`)
-					check(t, err)
-				}
-				standby := primary.replicate(t, "FIRST 1 (s1)", "s1")[0]
-				c := primary.stand(t, d.open(t, 0, primary.DSN(pgcluster.ForRole(role))), primary.election(t), synchronously...).run(t, nil)
+			primary := on(t, own(t))
+			role := primary.role(t, nil)
+			if tt.sees {
+				_, err := primary.admin.Exec(`GRANT pg_read_all_stats TO "` + role + `"`)
+				check(t, err)
+			}
+			standby := primary.replicate(t, "FIRST 1 (s1)", "s1")[0]
+			var all []*candidate
+			for i := range mixed {
+				pool := mixed.open(t, i, primary.DSN(pgcluster.ForRole(role)))
+				all = append(all, primary.stand(t, pool, primary.election(t), synchronously...).run(t, nil))
+			}
+			for _, c := range all {
 				c.survives(t, short)
-				if tt.away {
-					check(t, standby.Shutdown(soon(t), pgcluster.Fast))
-				} else {
-					standby.BlackHole()
-				}
-				stop := primary.cancelWaits(t, tt.after)
-				lost := wait[hooks.Demoted](t, c, nil)
-				if n := stop(); n == 0 {
-					t.Error("nothing was cancelled: the test shows nothing")
+			}
+			if tt.away {
+				check(t, standby.Shutdown(soon(t), pgcluster.Fast))
+			} else {
+				standby.BlackHole()
+			}
+			stop := primary.cancelWaits(t, tt.after)
+			var demoted []hooks.Demoted
+			for _, c := range all {
+				demoted = append(demoted, wait[hooks.Demoted](t, c, nil))
+			}
+			cancelled := stop()
+			for i, lost := range demoted {
+				if !cancelled[all[i].CandidateID()] {
+					t.Errorf("%s: nothing was cancelled: the test shows nothing", mixed.name(i))
 				}
 				if lost.Reason != hooks.LeaseExpired {
-					t.Errorf("demoted because %s: %v", lost.Reason, lost.Err)
+					t.Errorf("%s: demoted because %s: %v", mixed.name(i), lost.Reason, lost.Err)
 				}
-				standby.Heal()
-				if tt.away {
-					primary.set(t, "synchronous_standby_names", "")
-				}
-				eventually(t, "no commit waits", func() bool { return primary.waiting(t) == 0 })
-			})
+			}
+			standby.Heal()
+			if tt.away {
+				primary.set(t, "synchronous_standby_names", "")
+			}
+			eventually(t, "no commit waits", func() bool { return primary.waiting(t) == 0 })
 		})
 	}
 }
 
 // cancelWaits cancels each commit that has waited for its standbys for that long, until it is
-// stopped, and counts them.
-func (s *server) cancelWaits(t *testing.T, after time.Duration) (stop func() int) {
+// stopped, and returns whose they were, by application_name.
+func (s *server) cancelWaits(t *testing.T, after time.Duration) (stop func() (whose map[string]bool)) {
 	ctx, cancel := context.WithCancel(context.Background())
-	counted := make(chan int)
+	counted := make(chan map[string]bool)
 	go func() {
-		n := 0
+		whose := map[string]bool{}
 		for ctx.Err() == nil {
-			n += one[int](t, s.admin, `SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity
-				WHERE wait_event = 'SyncRep' AND query_start < clock_timestamp() - $1::bigint * interval '1 microsecond'`, after.Microseconds())
+			for _, name := range list[string](t, s.admin, `SELECT concat(application_name, CASE WHEN NOT pg_cancel_backend(pid) THEN ' ended' END) FROM pg_stat_activity
+				WHERE wait_event = 'SyncRep' AND query_start < clock_timestamp() - $1::bigint * interval '1 microsecond'`, after.Microseconds()) {
+				whose[name] = true
+			}
 			time.Sleep(10 * time.Millisecond)
 		}
-		counted <- n
+		counted <- whose
 	}()
-	return func() int {
+	return func() map[string]bool {
 		cancel()
 		return <-counted
 	}
