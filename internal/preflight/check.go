@@ -27,6 +27,7 @@ type Part struct {
 	refused      int              // transactions in a row, by a pooler that answers outside one
 	refusedSince time.Time        // the first
 	leftOut      map[string]error // the settings that the last check has left out, and reported
+	elsewhere    bool             // the check has met a connection that leads elsewhere
 }
 
 // Check comes before the lock: one that was granted through a transaction pooler would stay on a
@@ -35,13 +36,14 @@ func (p *Part) Check(ctx context.Context, from *session.Source) error {
 	waiting, cancel := context.WithTimeoutCause(ctx, from.Lease.Validity(), fmt.Errorf("%w to others within %v", pgerr.ErrNoAnswer, from.Lease.Validity()))
 	defer cancel()
 	from.ResetSettings() // another server may take them, and so may this one
+	p.elsewhere = false
 	found, err := share(waiting, &transaction.Turns, from.Pool(), struct {
 		session.Scope
 		lease.Lease
 		pins int
 	}{from.Scope, from.Lease, from.Pins}, func() (found session.Finding, whole bool, err error) {
 		found.Deaf, err = p.checkScope(ctx, from)
-		found.InTransaction = from.InTransaction()
+		found.InTransaction, found.MetStandby = from.InTransaction(), p.elsewhere
 		if err == nil && from.HasAllSettings() {
 			p.leftOut = nil
 		}
@@ -65,7 +67,7 @@ func (p *Part) checkServer(ctx context.Context, from *session.Source) (deaf, err
 			return p.onPrimary(ctx, from, func(b *session.Session) error { return p.checkPooler(ctx, from, a, b) })
 		})
 		if err == nil {
-			err = passOver(func() error {
+			err = p.passOver(func() error {
 				deaf, err = listen.Before(ctx, from, func(s *session.Session) error { return p.checkSettings(ctx, from, s) })
 				return err
 			})
@@ -82,14 +84,16 @@ const maxServers = 3
 // isElsewhere reports whether an error says that a connection leads to another server than the primary. A pool
 // may lead to a primary and its standbys in turn, and what one of them answers says nothing about the others:
 // another connection is asked.
-func isElsewhere(err error) bool {
-	return errors.Is(err, pgerr.ErrServerReadOnly) || errors.Is(err, lock.ErrTwoServers)
+func (p *Part) isElsewhere(err error) bool {
+	is := errors.Is(err, pgerr.ErrServerReadOnly) || errors.Is(err, lock.ErrTwoServers)
+	p.elsewhere = p.elsewhere || is
+	return is
 }
 
 // passOver calls lend for other connections while they lead elsewhere.
-func passOver(lend func() error) (err error) {
+func (p *Part) passOver(lend func() error) (err error) {
 	for range maxServers {
-		if err = lend(); !isElsewhere(err) {
+		if err = lend(); !p.isElsewhere(err) {
 			break
 		}
 	}
@@ -107,7 +111,7 @@ func (p *Part) onPrimary(ctx context.Context, from *session.Source, fn func(*ses
 			found = true
 			return fn(s)
 		})
-		if found || !isElsewhere(err) || n == maxServers {
+		if found || !p.isElsewhere(err) || n == maxServers {
 			return err
 		}
 	}

@@ -125,14 +125,14 @@ func (p *Part) tryTransactions(ctx context.Context, from *session.Source) (named
 				return pgerr.Explain(err)
 			}
 			found = true
-			return passOver(func() error {
+			return p.passOver(func() error {
 				return from.LendIn(ctx, true, func(b *session.Session) error { return compareTransactions(ctx, a, b) })
 			})
 		})
 		if !begun {
 			err = p.permits(err)
 		}
-		if found || !isElsewhere(err) || n == maxServers {
+		if found || !p.isElsewhere(err) || n == maxServers {
 			return named, err
 		}
 	}

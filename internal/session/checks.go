@@ -11,6 +11,7 @@ import (
 type Finding struct {
 	InTransaction bool  // in transaction scope
 	Deaf          error // why the driver's connections cannot be waited on; nil if they can
+	MetStandby    bool  // other connections of the pool led to a standby
 }
 
 // Pool is the pool that sessions are taken from.
@@ -24,7 +25,11 @@ func (from *Source) Passed(found Finding) {
 	from.meet(aPassedServer)
 	from.inside.Store(found.InTransaction)
 	from.deaf.Store(&found.Deaf)
+	from.metStandby = found.MetStandby
 }
+
+// MetStandby reports whether the last check has met connections to a standby.
+func (from *Source) MetStandby() bool { return from.metStandby }
 
 func (from *Source) meet(what int32) { from.met.Store(max(from.met.Load(), what)) }
 

@@ -43,11 +43,11 @@ type Source struct {
 	Settings  []Setting // of each session; without those that the server refuses
 	Suspected bool      // a check had passed, and session scope does not work
 
-	pool    *sql.DB
-	checked bool                  // since the last failure
-	met     atomic.Int32          // the most that this candidate has met, at any time: see aPrimary
-	inside  atomic.Bool           // sessions have their locks inside transactions
-	deaf    atomic.Pointer[error] // why connections cannot be waited on; nil until tried
+	pool                *sql.DB
+	checked, metStandby bool                  // since the last failure; in the last check
+	met                 atomic.Int32          // the most that this candidate has met, at any time: see aPrimary
+	inside              atomic.Bool           // sessions have their locks inside transactions
+	deaf                atomic.Pointer[error] // why connections cannot be waited on; nil until tried
 }
 
 // What a candidate has met.

@@ -50,17 +50,42 @@ func (Part) LendToLead(ctx context.Context, from *session.Source) (*session.Sess
 		return nil, fmt.Errorf("elector: wait for two connections: %w", err)
 	}
 	defer leave()
-	aux, err := from.Borrow(ctx)
+	aux, err := onPrimary(ctx, from, func() (*session.Session, error) { return from.Borrow(ctx) })
 	if err != nil {
 		return nil, err
 	}
-	s, err := from.Lend(ctx, true)
+	s, err := onPrimary(ctx, from, func() (*session.Session, error) { return from.Lend(ctx, true) })
 	if err != nil {
 		aux.Discard()
 		return nil, err
 	}
 	s.Owner().(*Transaction).aux = aux
 	return s, nil
+}
+
+// maxServers is how many servers a pool may lead to in turn.
+const maxServers = 3
+
+// onPrimary lends a session on a primary. If the check of the server has met a standby, the pool may lead
+// there in turn: of two new connections one is useless, at each attempt.
+func onPrimary(ctx context.Context, from *session.Source, lend func() (*session.Session, error)) (*session.Session, error) {
+	if !from.MetStandby() {
+		return lend()
+	}
+	for n := 1; ; n++ {
+		s, err := lend()
+		if err == nil {
+			var server db.DescribeServerRow
+			if server, err = session.Describe(ctx, s); err == nil && !server.InRecovery {
+				return s, nil
+			}
+			s.Discard()
+			err = cmp.Or(err, pgerr.ErrServerReadOnly)
+		}
+		if n == maxServers || !errors.Is(err, pgerr.ErrServerReadOnly) {
+			return nil, err
+		}
+	}
 }
 
 // Begin makes a transaction the owner of the session's locks. If one is, it is rolled back.
