@@ -3,7 +3,11 @@ package elector
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
+	"time"
 
+	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/gate"
 )
@@ -21,9 +25,33 @@ func (e *Elector) claim(ctx context.Context) (claimed context.Context, release f
 		return nil, nil, ErrAlreadyRunning
 	}
 	claimed, release = backoff.Either(ctx, e.closing) // first: it panics if ctx is nil
+	release = e.announcer.reportStop(claimed, release)
 	e.claimed = make(chan struct{})
 	e.monitor.start()
 	return claimed, release, nil
+}
+
+// reportStop reports, once ctx has ended, a hook that was being called then and keeps the end waiting. release, which it
+// returns anew, ends that.
+func (a *announcer) reportStop(ctx context.Context, release func()) func() {
+	over := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		c, since := a.calling.Load(), time.Now()
+		if c == nil || c.method == "OnElected" { // which is work
+			return
+		}
+		soon, cancel := context.WithTimeout(context.Background(), a.patience)
+		defer cancel()
+		if !gate.Await(soon, over) && a.calling.Load() == c {
+			backoff.Guard(a.beside(soon, hooks.Failure{Op: hooks.OpHook, Since: since, Returned: over, Err: fmt.Errorf(
+				"elector: this candidate was told to stop, and waits for %v: until that returns it keeps its lock, and does not end: kill the process", c)}))
+		}
+	})
+	return sync.OnceFunc(func() {
+		stop()
+		close(over)
+		release()
+	})
 }
 
 func (e *Elector) unclaim() {

@@ -72,7 +72,7 @@ func newTerm(ctx context.Context, n *candidate, l *lock.Lock, unclaim func()) *T
 type leads struct{ key int64 }
 
 func (t *Term) within(ctx context.Context) context.Context {
-	return context.WithValue(ctx, leads{t.key}, t)
+	return hooks.WithDeadline(context.WithValue(ctx, leads{t.key}, t), t.Deadline)
 }
 
 // Context is done when the term ends; context.Cause then says why, wrapping

@@ -22,7 +22,8 @@
 //   - A hook other than OnElected is reported when it takes longer than the drain
 //     (elector.WithDrain) or one heartbeat interval, whichever is longer, and a quarter more.
 //     Until it returns, no other is called, and a term that ends keeps its lock. It receives
-//     that report as the last, and not at all if it is its OnError that does not return.
+//     that report as the last, and not at all if it is its OnError that does not return. If
+//     the candidate is told to stop meanwhile, that is reported once more.
 //   - OnElected and OnDemoted strictly alternate, beginning with OnElected. A hook that
 //     was added during a term (elector.Elector.AddHooks) receives neither for that term.
 //   - OnElected gets the term's context, which is done when the term ends. It may do the

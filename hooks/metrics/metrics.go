@@ -23,11 +23,10 @@
 // Prometheus's label instance. Candidates of one process and one election are counted
 // together.
 //
-// # Work in OnElected
+// # Hooks that block
 //
-// No other hook is called until OnElected returns. So a leader that works in its OnElected
-// hook seems to lose the lead when its first validity is over. Work in lead, or in a
-// goroutine.
+// No other hook is called until one returns, and so no event is counted. A leader still
+// seems to lead, if this hook was told of its term: register it before a hook that works in OnElected.
 package metrics
 
 import (
@@ -197,7 +196,11 @@ func (t term) left(now time.Time) time.Duration {
 	if t.ctx.Err() != nil {
 		return 0
 	}
-	return min(t.deadline.Sub(now), t.deadline.Round(0).Sub(now.Round(0)))
+	deadline := t.deadline
+	if current, known := hooks.Deadline(t.ctx); known { // also while a hook keeps the events of heartbeats from this one
+		deadline = current
+	}
+	return min(deadline.Sub(now), deadline.Round(0).Sub(now.Round(0)))
 }
 
 func (s *standings) began(ctx context.Context, e hooks.Elected) {

@@ -42,8 +42,7 @@
 //
 //	prometheus.WrapRegistererWith(prometheus.Labels{"candidate": id}, registry)
 //
-// A leader that works in its OnElected hook appears as leading for its first validity
-// only; see package [metrics].
+// While a hook blocks, the counters stand still, and the gauges are right; see package [metrics].
 package prometheushooks
 
 import (
