@@ -40,7 +40,7 @@ func (c *campaign) reportBlocker(ctx context.Context, seen lock.Holder) {
 		c.reportSilence(ctx, holder)
 	}
 	if holder.Blocks != "" && holder.Blocks == c.blocker {
-		c.report(ctx, hooks.Failure{Op: hooks.OpCampaign, Err: noLeader(holder)})
+		c.report(ctx, hooks.Failure{Op: hooks.OpLeader, Err: noLeader(holder)})
 		holder.Blocks = ""
 	}
 	c.blocker = holder.Blocks

@@ -175,7 +175,7 @@ func (c *campaign) failed(ctx context.Context, a lock.Attempt, took time.Duratio
 	counts, wait := c.outage.failed(c.backoff)
 	r := result{over: a.Outcome == lock.Refused && !c.waitsForPrimary(a.Err), err: a.Err, pause: wait}
 	if !r.over && !last && counts && c.outage.counted == c.maxAttempts {
-		gaveUp := fmt.Errorf("%w: %d in a row, as many as are allowed", ErrGaveUp, c.maxAttempts)
+		gaveUp := fmt.Errorf("%w: %d in a row, as many as WithMaxAttempts allows, not counting quick ones", ErrGaveUp, c.maxAttempts)
 		r.over, r.err = true, fmt.Errorf("%w: %w", gaveUp, a.Err)
 		if errors.Is(a.Err, context.Canceled) { // of another context: no clean stop
 			r.err = fmt.Errorf("%w: %v", gaveUp, a.Err)

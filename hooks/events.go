@@ -105,7 +105,7 @@ const (
 	OpRequest   Op = "request"   // a request to go that the leader refused (WithRequests) or cannot look for, or whose successor did not come; the term goes on
 	OpCall      Op = "call"      // a driver call did not return in time and was abandoned
 	OpToken     Op = "token"     // the term's token has fallen (elector.ErrTokenFell); the term goes on
-	OpLeader    Op = "leader"    // the leader's lease has run out, and the server has not ended its session (elector.ErrLeaderSilent): told once of each, by the deputy or who polls
+	OpLeader    Op = "leader"    // nobody leads, and nobody can: the leader is silent (elector.ErrLeaderSilent), told once by the deputy or who polls; or somebody else keeps the lock (elector.ErrNoLeader), told once a minute
 	OpPool      Op = "pool"      // the pool gives the deputy no connection beside its own, for as long as an attempt would wait (Failure.Returned)
 )
 

@@ -108,7 +108,7 @@ func TestACandidateReportsWhoBlocksItsElection(t *testing.T) {
 				b.Fatalf("failures: %+v", failures)
 			}
 			for _, f := range failures {
-				if f.Op != hooks.OpCampaign || !errors.Is(f.Err, elector.ErrNoLeader) || !strings.Contains(f.Err.Error(), `"mallory"`) {
+				if f.Op != hooks.OpLeader || !errors.Is(f.Err, elector.ErrNoLeader) || !strings.Contains(f.Err.Error(), `"mallory"`) {
 					b.Errorf("%s: %v", f.Op, f.Err)
 				}
 			}

@@ -31,6 +31,7 @@ func ExampleNew() {
 			Origin: us, Op: hooks.OpCampaign, Err: errors.New("connection refused"),
 			Attempt: i + 1, At: start.Add(time.Duration(i) * time.Second),
 		})
+		hook.OnCampaign(ctx, hooks.Campaign{Origin: us, Attempt: i + 1, Outcome: hooks.Failed})
 	}
 	hook.OnCampaign(ctx, hooks.Campaign{Origin: us, Attempt: 61, Outcome: hooks.Busy, At: start.Add(time.Minute)})
 	hook.OnLeaderChanged(ctx, hooks.LeaderChanged{Origin: us, Previous: "web-1", Current: "web-2", PID: 4711})

@@ -13,10 +13,10 @@
 //	warn   demoted                  token reason held [late] error    session_lost, lease_expired, unhealthy
 //	error  demoted                  token reason held error          lead_failed
 //	info   demoted                  token reason held                an earlier line has the error: "candidate unhealthy", "hook panicked"
-//	info   transaction scope        attempt                          its first attempt in transaction scope (elector.WithScope)
+//	info   transaction scope        -                                its first attempt in transaction scope (elector.WithScope)
 //	info   not listening for loss   reason                           its first term, if the driver cannot be waited on
-//	info   became deputy            attempt                          its first event as the deputy
-//	info   too early to lead        attempt next                     the server is too new (elector.WithLockDelay), once
+//	info   became deputy            -                                its first event as the deputy
+//	info   too early to lead        next                             the server is too new (elector.WithLockDelay), once
 //	info   leader changed           [previous] [leader] pid          another session leads now; no leader: it has no name
 //	info   leader elected again     leader pid                       on another session: it was restarted, say
 //	info   no leader known          previous                         nobody leads now
@@ -46,7 +46,8 @@
 //	warn   request not answered     op error
 //	warn   driver call abandoned    op error
 //	warn   token fell               op error
-//	error  leader is silent         op error                         nobody leads; "elected" or "leader changed" says that it is over
+//	error  nobody can be elected    op error                         the leader is silent, or somebody else keeps the lock: "elected" or "leader changed" ends it
+//	trace  nobody can be elected    op error                         again: it is looked for once a minute
 //	warn   pool is full             op error                         of a deputy, which goes on: an attempt of others fails
 //	info   wait for the pool is over  op after
 //	trace  heartbeat                token took valid_for
@@ -61,6 +62,7 @@
 //   - ended: why the last term of this candidate ended
 //   - leaderless: for how long nobody led, at most
 //   - outage: for how long attempts failed before this election
+//   - failed_attempts: of that outage, as the metric counts them (outcome failed)
 //   - late: how long the process stood still at the end of the term
 //   - stack: the stack of a panic
 //

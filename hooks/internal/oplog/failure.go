@@ -36,6 +36,8 @@ func (h *Hook) OnError(ctx context.Context, e hooks.Failure) {
 func (h *Hook) isSaid(e hooks.Failure) (said bool) {
 	h.with(e.Origin, func(c *candidate) {
 		switch {
+		case e.Op == hooks.OpLeader && e.Err != nil: // who keeps the lock from all is reported once a minute
+			said, c.blocker = c.blocker == e.Err.Error(), e.Err.Error()
 		case e.Op == hooks.OpHeartbeat:
 			said = c.leading
 		case e.Op == hooks.OpHealth:
@@ -76,7 +78,7 @@ func stackOf(err error) string {
 // attemptFailed logs the beginning of an outage, and its end if that is permanent.
 func (h *Hook) attemptFailed(ctx context.Context, e hooks.Failure) {
 	o, first := h.failed(e)
-	fields := []any{"op", string(e.Op), "error", e.Err, "failed_attempts", o.failed}
+	fields := []any{"op", string(e.Op), "error", e.Err, "failed_attempts", o.failed + 1} // OnCampaign counts this one later
 	switch {
 	case e.Permanent:
 		h.line(ctx, Error, gaveUp, e.Origin, fields...)
@@ -87,15 +89,14 @@ func (h *Hook) attemptFailed(ctx context.Context, e hooks.Failure) {
 	}
 }
 
-// failed adds a failed attempt to the outage, and reports whether it is the first to be told. The hook
-// counts itself, because e.Attempt starts again with each campaign. A permanent failure ends the
-// outage: nobody waits for the database any more.
+// failed begins an outage, or returns it, and reports whether this failure is the first to be told. OnCampaign counts the
+// attempts, because it also has the quick ones, as metrics have. A permanent failure ends the outage: nobody waits for the
+// database any more.
 func (h *Hook) failed(e hooks.Failure) (o outage, first bool) {
 	h.with(e.Origin, func(c *candidate) {
-		if c.outage.failed == 0 {
+		if c.outage.since.IsZero() {
 			c.outage.since = e.At
 		}
-		c.outage.failed++
 		first = !c.outage.warned && !c.lost // else "demoted" has told of it
 		c.outage.warned = c.outage.warned || first
 		if o = c.outage; e.Permanent {
@@ -112,6 +113,9 @@ func (h *Hook) OnCampaign(ctx context.Context, e hooks.Campaign) {
 	var inside, deputy, early bool
 	h.with(e.Origin, func(c *candidate) {
 		c.lost = c.lost && e.Outcome == hooks.Failed
+		if e.Outcome == hooks.Failed && !c.outage.since.IsZero() {
+			c.outage.failed++
+		}
 		if e.Outcome != hooks.Failed && e.Outcome != hooks.Granted { // the line of the election tells of the outage
 			was, c.outage = c.outage, outage{}
 		}
@@ -127,13 +131,13 @@ func (h *Hook) OnCampaign(ctx context.Context, e hooks.Campaign) {
 		h.line(ctx, Info, "attempts succeed again", e.Origin, "after", round(e.At.Sub(was.since)), "failed_attempts", was.failed)
 	}
 	if inside {
-		h.line(ctx, Info, "transaction scope", e.Origin, "attempt", e.Attempt)
+		h.line(ctx, Info, "transaction scope", e.Origin)
 	}
 	if deputy {
-		h.line(ctx, Info, "became deputy", e.Origin, "attempt", e.Attempt)
+		h.line(ctx, Info, "became deputy", e.Origin)
 	}
 	if early {
-		h.line(ctx, Info, "too early to lead", e.Origin, "attempt", e.Attempt, "next", round(e.Next))
+		h.line(ctx, Info, "too early to lead", e.Origin, "next", round(e.Next))
 	}
 	h.line(ctx, Trace, "campaign attempt", e.Origin, "attempt", e.Attempt,
 		"outcome", string(e.Outcome), "deputy", e.Deputy, "took", round(e.Took), "next", round(e.Next))
@@ -223,7 +227,7 @@ func failureLine(e hooks.Failure) (level Level, message string) {
 	case hooks.OpToken:
 		return Warn, "token fell"
 	case hooks.OpLeader:
-		return Error, "leader is silent"
+		return Error, "nobody can be elected"
 	case hooks.OpPool:
 		return Warn, "pool is full"
 	default:

@@ -44,6 +44,7 @@ type candidate struct {
 	leading bool   // between OnElected and OnDemoted
 	lost    bool   // it has lost a term, and no attempt has succeeded since
 	ill     bool   // it was told to be unhealthy
+	blocker string // who keeps the lock from all, as was last told
 	said    error  // of the last line that may have the error of another event
 }
 

@@ -61,6 +61,34 @@ func TestAnOutageGoesOnFromOneCampaignToTheNext(t *testing.T) {
 	check(t, &l, wentAway, "info attempts succeed again after=5s failed_attempts=5")
 }
 
+// Quick attempts are reported to OnCampaign alone, as metrics count them.
+func TestTheNumberOfFailedAttemptsIsThatOfTheMetric(t *testing.T) {
+	var l log
+	h := oplog.New(l.write)
+	attempt(h, a, 1, hooks.Failed, 0)
+	for i := range 3 {
+		h.OnCampaign(ctx, hooks.Campaign{Origin: a, Attempt: i + 2, Outcome: hooks.Failed, At: start})
+	}
+	attempt(h, a, 5, hooks.Busy, time.Second)
+	check(t, &l, wentAway, "info attempts succeed again after=1s failed_attempts=4")
+}
+
+// It is looked for once a minute, while attempts go on.
+func TestWhoKeepsTheLockFromAllIsLoggedOnceUntilTheLeaderChanges(t *testing.T) {
+	var l log
+	h := oplog.New(l.write)
+	blocked := hooks.Failure{Origin: a, Op: hooks.OpLeader, Err: errRefused, At: start}
+	for range 2 {
+		for n := range 3 {
+			h.OnError(ctx, blocked)
+			attempt(h, a, n+1, hooks.Busy, time.Minute)
+		}
+		h.OnLeaderChanged(ctx, hooks.LeaderChanged{Origin: a, Current: "web-2", PID: 1})
+	}
+	line, changed := "error nobody can be elected op=leader error=connection refused", "info leader changed leader=web-2 pid=1"
+	check(t, &l, line, changed, line, changed)
+}
+
 func TestTheOutagesOfCandidatesAreSeparate(t *testing.T) {
 	var l log
 	h := oplog.New(l.write)

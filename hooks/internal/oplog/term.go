@@ -16,7 +16,7 @@ func (h *Hook) OnElected(ctx context.Context, e hooks.Elected) {
 	h.with(e.Origin, func(c *candidate) {
 		deaf = e.NotListening != nil && !c.deaf
 		c.deaf = c.deaf || deaf
-		was, c.outage, c.leading, c.ill = c.outage, outage{}, true, false
+		was, c.outage, c.leading, c.ill, c.blocker = c.outage, outage{}, true, false, ""
 	})
 	if deaf {
 		h.line(ctx, Info, "not listening for loss", e.Origin, "reason", e.NotListening)
@@ -98,6 +98,7 @@ func demotedLevel(r hooks.Reason) Level {
 // OnLeaderChanged logs who leads now. The lines of a term report this candidate's own leadership, so
 // its beginning is only traced, and its end left out.
 func (h *Hook) OnLeaderChanged(ctx context.Context, e hooks.LeaderChanged) {
+	h.with(e.Origin, func(c *candidate) { c.blocker = "" })
 	var before []any
 	if e.Previous != "" && e.Previous != e.CandidateID {
 		before = []any{"previous", e.Previous}
