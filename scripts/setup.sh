@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Prepares a machine for the tests:
-#   scripts/setup.sh [postgresql] [pgbouncer] [compiler] [promtool] [browser] [iproute2] [patroni] [etcd] [haproxy]
+#   scripts/setup.sh [postgresql] [pgbouncer] [compiler] [promtool] [browser] [iproute2] [patroni] [etcd] [haproxy] [z3]
 #
 # On Debian and its derivatives, as root, it installs missing packages from the distribution,
 # and starts no cluster or service. Otherwise it only prints what is missing. The tests
 # download a PostgreSQL if there is none.
 set -euo pipefail
 
-[ $# -gt 0 ] || set -- postgresql pgbouncer compiler promtool browser patroni etcd haproxy
+[ $# -gt 0 ] || set -- postgresql pgbouncer compiler promtool browser patroni etcd haproxy z3
 
 note() { printf 'setup: %s\n' "$*" >&2; }
 
@@ -21,7 +21,7 @@ have() {
     pgbouncer) command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] ;;
     # The race detector needs a C compiler and the C library's headers.
     compiler) CGO_ENABLED=1 go build -race runtime/cgo 2>/dev/null ;;
-    promtool | patroni | etcd) command -v "$1" >/dev/null ;;
+    promtool | patroni | etcd | z3) command -v "$1" >/dev/null ;;
     haproxy) command -v haproxy >/dev/null || [ -x /usr/sbin/haproxy ] ;;
     # Keep in step with e2e/browser.
     browser)
@@ -51,6 +51,7 @@ without() { # prints the consequence of a missing program
     pgbouncer) note "pgbouncer is not installed: the tests that need a pooler will be SKIPPED" ;;
     promtool) note "promtool, of Prometheus, is not installed: the tests that evaluate the alerts will be SKIPPED" ;;
     patroni | etcd | haproxy) note "$1 is not installed: the tests on a high-availability cluster will be SKIPPED" ;;
+    z3) note "z3 is not installed: the proofs of the model will be SKIPPED" ;;
     compiler) note "no working C compiler (or no race detector for this machine): the tests run WITHOUT -race" ;;
     browser) note "Chromium is not installed: the tests that need a browser will be SKIPPED" ;;
   esac

@@ -29,11 +29,11 @@ var (
 )
 
 var steps = []step{
-	{name: "model", what: "**Model**: [the protocol](model/fence.pml) in Promela, every state",
-		command: "make model", short: "make model TERMS=2", minutes: 3,
-		patterns: []string{`no two writers in (?P<states>\d+) states`, `(?P<count_weakened>(?m)^ok    without )`},
-		says:     "{states} states; each of {weakened} weakened protocols has two writers",
-		of:       regexp.MustCompile(`^docs/model/|^scripts/model`), engine: true},
+	{name: "model", what: "**Proof**: [the protocol](proof.md), for any number of candidates, by z3",
+		command: "make model SEARCH=1", short: "make model", repeat: "make model", minutes: 2,
+		patterns: []string{`(?P<obligations>\d+) obligations proved by z3, (?P<weakened>\d+) weakened protocols rejected by z3 and by a trace`},
+		says:     "[{obligations} obligations](../e2e/model/RESULTS.md) proved; {weakened} weakened protocols rejected, each with a trace",
+		of:       regexp.MustCompile(`^e2e/(go\.|model/)`), engine: true},
 	{name: "simulation", what: "**Simulation**: {kinds} kinds of faults, in virtual time",
 		command: "make simulate SEEDS=10000", short: "make simulate SEEDS=300", minutes: 2,
 		patterns: []string{`(?P<kinds>\d+) kinds of faults; (?P<seeds>\d+) seeds in \S+, \d+ a second, 0 failed; (?P<terms>\d+) terms`},
