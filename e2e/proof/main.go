@@ -267,7 +267,7 @@ func writeRecords(records map[string]record) error {
 }
 
 // written are the files that a change of which changes no code.
-var written = regexp.MustCompile(`\.(md|svg|png)$|^e2e/proof/proof\.json$|^bench/results\.json$|^e2e/pictures/.*\.json$`)
+var written = regexp.MustCompile(`\.(md|svg|png)$|^e2e/proof/proof\.json$|^bench/results\.json$|^e2e/pictures/.*\.json$|^e2e/model/traces/`)
 
 // library are the files of which a user's program is built.
 var library = regexp.MustCompile(`^(go\.(mod|sum)|\w+/(.*/)?[^/]*\.(go|sql))$`)
