@@ -14,6 +14,6 @@
 //	outbox.go     an outbox that fenced transactions publish
 //	runnable.go   runnables of controller-runtime (NeedLeaderElection)
 //	shards.go     workers that share out partitions, and do each job once
-//	migrations/   a lock for goose and golang-migrate, with which one process migrates
+//	migrations/   migrations of goose or golang-migrate, which one process runs
 //	shutdown/     a program that resigns cleanly on SIGTERM
 package examples

@@ -13,6 +13,8 @@ require (
 	github.com/lib/pq v1.12.3
 	github.com/pgelector/pgelector v0.1.0
 	github.com/pgelector/pgelector/e2e v0.0.0
+	github.com/pgelector/pgelector/migrations/golangmigrate v0.1.0
+	github.com/pgelector/pgelector/migrations/goose v0.1.0
 	github.com/pressly/goose/v3 v3.29.0
 	github.com/riverqueue/river v0.25.0
 	github.com/riverqueue/river/riverdriver/riverdatabasesql v0.25.0
@@ -118,3 +120,7 @@ replace (
 replace github.com/pgelector/pgelector/hooks/otel => ../hooks/otel
 
 replace github.com/pgelector/pgelector/hooks/prometheus => ../hooks/prometheus
+
+replace github.com/pgelector/pgelector/migrations/goose => ../migrations/goose
+
+replace github.com/pgelector/pgelector/migrations/golangmigrate => ../migrations/golangmigrate

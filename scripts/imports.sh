@@ -25,10 +25,10 @@ declare -A may=(
   [internal/wakeup]="db internal/pooled $spine" [internal/validate]="db $spine" [internal/listen]="internal/pin $spine"
   [elector]="hooks internal/gate $spine $parts"
 )
-pure=("${!may[@]}" health hooks hooks/hookstest hooks/metrics db roster dashboard electortest shard ticks)
+pure=("${!may[@]}" health hooks hooks/hookstest hooks/metrics db roster dashboard electortest shard ticks migrations)
 
 # The packages that may import elector.
-above='\./(cmd|dashboard|electortest|health|roster|shard|sqlmock_test|notify|ticks)(/\S+)?'
+above='\./(cmd|dashboard|electortest|health|roster|shard|sqlmock_test|notify|ticks|migrations)(/\S+)?'
 
 broken=0
 

@@ -13,7 +13,7 @@ version=${1:?usage: scripts/release.sh vX.Y.Z}
 [ -z "$(git status --porcelain)" ] || { echo "release: commit or remove what git status shows" >&2; exit 1; }
 
 path=github.com/pgelector/pgelector
-modules=(. hooks/otel hooks/prometheus cmd/pgelector) # each requires only those before it
+modules=(. hooks/otel hooks/prometheus migrations/golangmigrate migrations/goose cmd/pgelector) # each requires only those before it
 [ "$(printf './%s\n' "${modules[@]}" | sed 's|^\./\.$|.|' | sort)" = "$(scripts/modules.sh released)" ] ||
   { echo "release: go.work uses other modules than ${modules[*]}" >&2; exit 1; }
 

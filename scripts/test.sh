@@ -38,7 +38,7 @@ status=0
 small=
 if [[ -z ${MODULES:-} ]]; then # the examples wait, too: beside e2e, and told after it
   small=$(mktemp)
-  for module in . hooks/otel hooks/prometheus cmd/pgelector; do
+  for module in . hooks/otel hooks/prometheus migrations/golangmigrate migrations/goose cmd/pgelector; do
     tested "$module" "$@" || status=1
   done
   tested examples "$@" >"$small" 2>&1 &

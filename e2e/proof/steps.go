@@ -24,7 +24,7 @@ var (
 	clusters       = `^e2e/(go\.|(fleet|history|must|pgcluster|register|sandbox)/[^_]*$)` // but for their tests
 	ofServers      = clusters + `|^e2e/([^/]+\.go|(conformance|docscheck|fence|impostors|mimic|unruly)/)`
 	onServers      = regexp.MustCompile(ofServers + `|^scripts/setup`)
-	ofMigrations   = regexp.MustCompile(clusters + `|^examples/(go\.|migrations/)`)
+	ofMigrations   = regexp.MustCompile(clusters + `|^(examples/(go\.|migrations/)|migrations/)`)
 	everyTest      = regexp.MustCompile(ofServers + `|^(cmd|scripts)/`)
 )
 

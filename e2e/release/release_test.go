@@ -28,7 +28,7 @@ const (
 )
 
 // modules are those that are released.
-var modules = []string{"", "/hooks/otel", "/hooks/prometheus", "/cmd/pgelector"}
+var modules = []string{"", "/hooks/otel", "/hooks/prometheus", "/migrations/golangmigrate", "/migrations/goose", "/cmd/pgelector"}
 
 var root, _ = filepath.Abs("../..")
 
@@ -132,7 +132,7 @@ func TestEachModuleCompilesWithItsLowestVersions(t *testing.T) {
 	for _, module := range modules[1:] {
 		check(t, run(released.dir+module, released.env, "go vet ./..."))
 	}
-	for _, adapter := range []string{"/hooks/otel", "/hooks/prometheus"} {
+	for _, adapter := range []string{"/hooks/otel", "/hooks/prometheus", "/migrations/golangmigrate", "/migrations/goose"} {
 		check(t, run(released.dir+adapter, released.env, "go test -count=1 ./..."))
 	}
 }
@@ -155,10 +155,10 @@ func TestAStrangerGetsEachModuleAndInstallsTheCommand(t *testing.T) {
 	dir := t.TempDir()
 	check(t, run(dir, released.env, "go mod init example.com/stranger"))
 	program := "package main\n\nimport (\n"
-	for _, module := range modules[:3] {
+	for _, module := range modules[:5] {
 		check(t, run(dir, released.env, "go get "+path+module+"@"+version))
 	}
-	for _, imported := range []string{"elector", "hooks/otel", "hooks/prometheus"} {
+	for _, imported := range []string{"elector", "hooks/otel", "hooks/prometheus", "migrations/golangmigrate", "migrations/goose"} {
 		program += "\t_ \"" + path + "/" + imported + "\"\n"
 	}
 	check(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(program+")\n\nfunc main() {}\n"), 0o644))

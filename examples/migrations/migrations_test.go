@@ -22,7 +22,8 @@ import (
 
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
-	"github.com/pgelector/pgelector/examples/migrations"
+	"github.com/pgelector/pgelector/migrations"
+	goosemigrations "github.com/pgelector/pgelector/migrations/goose"
 )
 
 var rounds = flag.Int("rounds", 10, "in each, 20 processes start at once")
@@ -322,7 +323,7 @@ func TestGoosesOwnTestsOfLocksPass(t *testing.T) {
 		}
 		t.Run("SessionLocker", func(t *testing.T) {
 			locktesting.TestProviderLocking(t, func(t *testing.T) *goose.Provider {
-				provider, err := migrations.Goose(pool, files, newLock(t))
+				provider, err := goosemigrations.NewProvider(pool, files, newLock(t))
 				check(t, err)
 				return provider
 			})

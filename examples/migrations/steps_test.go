@@ -16,7 +16,9 @@ import (
 	"github.com/golang-migrate/migrate/v4/source/iofs"
 
 	"github.com/pgelector/pgelector/elector"
-	"github.com/pgelector/pgelector/examples/migrations"
+	"github.com/pgelector/pgelector/migrations"
+	"github.com/pgelector/pgelector/migrations/golangmigrate"
+	goosemigrations "github.com/pgelector/pgelector/migrations/goose"
 )
 
 // stages are migrations whose second waits until the test lets it go.
@@ -62,7 +64,7 @@ func stage(t *testing.T, driver string, last int) *stages {
 func (s *stages) upTo(t *testing.T, ctx context.Context, meanwhile func()) error {
 	t.Helper()
 	ended := make(chan error, 1)
-	go func() { ended <- s.lock.Up(ctx, s.pool, s.source) }()
+	go func() { ended <- golangmigrate.Up(ctx, s.pool, s.source, s.lock) }()
 	eventually(t, "the second migration waits", func() bool {
 		return query[int](t, s.pool, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%CREATE TABLE b%'") == 1
 	})
@@ -95,8 +97,8 @@ func TestUpReturnsAnErrorIfItsContextEndsBeforeTheLastMigration(t *testing.T) {
 			t.Errorf("with 2 of 3 migrations applied, Up returned %v", err)
 		}
 		s.has(t, 2)
-		check(t, s.lock.Up(t.Context(), s.pool, s.source))
-		check(t, s.lock.Up(t.Context(), s.pool, s.source))
+		check(t, golangmigrate.Up(t.Context(), s.pool, s.source, s.lock))
+		check(t, golangmigrate.Up(t.Context(), s.pool, s.source, s.lock))
 		s.has(t, 3)
 	})
 }
@@ -167,10 +169,10 @@ func TestUpLeavesNothingBehindIfItsConnectionIsLostBetweenTwoMigrations(t *testi
 			terminate(t, pool, query[int32](t, pool, "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"))
 			from.lose = func() {}
 		}
-		if err := l.Up(t.Context(), pool, from); err == nil || !strings.Contains(err.Error(), "version 2") {
+		if err := golangmigrate.Up(t.Context(), pool, from, l); err == nil || !strings.Contains(err.Error(), "version 2") {
 			t.Errorf("Up returned %v", err)
 		}
-		check(t, l.Up(t.Context(), pool, from))
+		check(t, golangmigrate.Up(t.Context(), pool, from, l))
 	})
 }
 
@@ -182,11 +184,11 @@ func TestUpNamesAVersionThatIsDirtyAndDoesNothingAgain(t *testing.T) {
 		check(t, err)
 		broken := files(3)
 		broken["2_b.up.sql"].Data = []byte("CREATE TABLE b (); SELECT 1/0;")
-		if err := l.Up(t.Context(), pool, sourceOf(t, broken)); err == nil || !strings.Contains(err.Error(), "version 2: ") || !strings.Contains(err.Error(), "call Force") {
+		if err := golangmigrate.Up(t.Context(), pool, sourceOf(t, broken), l); err == nil || !strings.Contains(err.Error(), "version 2: ") || !strings.Contains(err.Error(), "call Force") {
 			t.Errorf("Up returned %v", err)
 		}
 		var dirty migrate.ErrDirty
-		if err := l.Up(t.Context(), pool, sourceOf(t, files(3))); !errors.As(err, &dirty) || dirty.Version != 2 {
+		if err := golangmigrate.Up(t.Context(), pool, sourceOf(t, files(3)), l); !errors.As(err, &dirty) || dirty.Version != 2 {
 			t.Errorf("on a dirty version, Up returned %v", err)
 		}
 		if query[bool](t, pool, "SELECT EXISTS (SELECT FROM pg_tables WHERE tablename = 'b')") {
@@ -202,11 +204,11 @@ func TestUpRefusesASourceThatIsOlderThanTheDatabase(t *testing.T) {
 		pool := open(t, driver, database(t))
 		l, err := migrations.New(pool, "migrations", elector.WithLease(unbroken))
 		check(t, err)
-		check(t, l.Up(t.Context(), pool, sourceOf(t, files(3))))
-		if err := l.Up(t.Context(), pool, sourceOf(t, files(2))); err == nil || !strings.Contains(err.Error(), "version 3, which the source lacks") {
+		check(t, golangmigrate.Up(t.Context(), pool, sourceOf(t, files(3)), l))
+		if err := golangmigrate.Up(t.Context(), pool, sourceOf(t, files(2)), l); err == nil || !strings.Contains(err.Error(), "version 3, which the source lacks") {
 			t.Errorf("Up returned %v", err)
 		}
-		if err := l.Up(t.Context(), pool, sourceOf(t, files(0))); err == nil || !strings.Contains(err.Error(), "no migrations") {
+		if err := golangmigrate.Up(t.Context(), pool, sourceOf(t, files(0)), l); err == nil || !strings.Contains(err.Error(), "no migrations") {
 			t.Errorf("with an empty source, Up returned %v", err)
 		}
 	})
@@ -224,17 +226,17 @@ func TestAPoolOfTwoIsRefusedAtOnceAndOneOfThreeSuffices(t *testing.T) {
 		l, err := migrations.New(pool, "migrations", elector.WithLease(unbroken))
 		check(t, err)
 		pool.SetMaxOpenConns(2)
-		provider, err := migrations.Goose(pool, fstest.MapFS{"1_a.sql": {Data: []byte("-- +goose Up\nCREATE TABLE d ();")}}, l)
+		provider, err := goosemigrations.NewProvider(pool, fstest.MapFS{"1_a.sql": {Data: []byte("-- +goose Up\nCREATE TABLE d ();")}}, l)
 		check(t, err)
 		if _, err := provider.Up(t.Context()); !errors.Is(err, elector.ErrConfig) {
 			t.Errorf("goose's Up returned %v", err)
 		}
-		if err := l.Up(t.Context(), pool, sourceOf(t, files(3))); !errors.Is(err, elector.ErrConfig) {
+		if err := golangmigrate.Up(t.Context(), pool, sourceOf(t, files(3)), l); !errors.Is(err, elector.ErrConfig) {
 			t.Errorf("Up returned %v", err)
 		}
 		pool.SetMaxOpenConns(3)
 		_, err = provider.Up(t.Context())
 		check(t, err)
-		check(t, l.Up(t.Context(), pool, sourceOf(t, files(3))))
+		check(t, golangmigrate.Up(t.Context(), pool, sourceOf(t, files(3)), l))
 	})
 }

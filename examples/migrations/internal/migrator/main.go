@@ -24,7 +24,8 @@ import (
 	"github.com/pressly/goose/v3/lock"
 
 	"github.com/pgelector/pgelector/elector"
-	"github.com/pgelector/pgelector/examples/migrations"
+	examples "github.com/pgelector/pgelector/examples/migrations"
+	"github.com/pgelector/pgelector/migrations"
 )
 
 //go:embed goose/*.sql
@@ -51,35 +52,27 @@ func run(ctx context.Context, which, driver string) error {
 	if err != nil {
 		return err
 	}
-	ours, err := migrations.New(pool, "migrations", elector.WithLease(lease))
+	files, err := fs.Sub(forGoose, "goose")
 	if err != nil {
 		return err
 	}
 	switch which {
 	case "goose":
-		files, err := fs.Sub(forGoose, "goose")
-		if err != nil {
-			return err
-		}
-		provider, err := migrations.Goose(pool, files, ours)
-		if err != nil {
-			return err
-		}
-		return up(ctx, provider)
+		return report(examples.Goose(ctx, pool, files, elector.WithLease(lease)))
 	case "golang-migrate":
-		source, err := iofs.New(forMigrate, "migrate")
+		files, err := fs.Sub(forMigrate, "migrate")
 		if err != nil {
 			return err
 		}
-		return ours.Up(ctx, pool, source)
+		return examples.GolangMigrate(ctx, pool, files, elector.WithLease(lease))
 	case "golang-migrate-own":
 		return own(ctx, pool)
 	}
-	option, err := option(which, lease, ours)
+	ours, err := migrations.New(pool, "migrations", elector.WithLease(lease))
 	if err != nil {
 		return err
 	}
-	files, err := fs.Sub(forGoose, "goose")
+	option, err := option(which, lease, ours)
 	if err != nil {
 		return err
 	}
@@ -87,7 +80,7 @@ func run(ctx context.Context, which, driver string) error {
 	if err != nil {
 		return err
 	}
-	return up(ctx, provider)
+	return report(provider.Up(ctx))
 }
 
 // option is one of goose's locks, or none.
@@ -109,8 +102,7 @@ func option(which string, lease time.Duration, ours *migrations.Lock) ([]goose.P
 	return nil, errors.New("no such lock: " + which)
 }
 
-func up(ctx context.Context, provider *goose.Provider) error {
-	results, err := provider.Up(ctx)
+func report(results []*goose.MigrationResult, err error) error {
 	for _, r := range results {
 		fmt.Println("applied", r.Source.Version)
 	}

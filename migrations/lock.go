@@ -1,6 +1,6 @@
-// Package migrations lets one process at a time migrate a database, with goose or with
-// golang-migrate. A process that is killed or frozen does not keep the others out for ever,
-// and the next one never begins while a statement of the last one still runs.
+// Package migrations lets one process at a time migrate a database. A process that is killed or frozen does
+// not keep the others out for ever, and the next one never begins while a statement of the last one still runs.
+// Packages migrations/goose and migrations/golangmigrate, each a module of its own, migrate under the [Lock].
 //
 // What is not promised: goose has no way to cancel a migration whose term was lost. It goes
 // on, and the next process waits for it.
@@ -30,8 +30,8 @@ const (
 	unlockTimeout = 10 * time.Second
 )
 
-// New makes the lock. pool is of the database that is migrated, and needs three connections: New, Lock, SessionLock
-// and Up return an error that wraps elector.ErrConfig if SetMaxOpenConns allows fewer.
+// New makes the lock. pool is of the database that is migrated, and needs three connections: New, Lock and
+// SessionLock return an error that wraps elector.ErrConfig if SetMaxOpenConns allows fewer.
 // elector.WithLease sets how soon a frozen process is replaced, and for how long a migration
 // may leave its connection idle: for a migration in Go that computes, choose it longer.
 func New(pool *sql.DB, election string, opts ...elector.Option) (*Lock, error) {
@@ -55,6 +55,9 @@ func enough(pool *sql.DB) error {
 	}
 	return nil
 }
+
+// Term is the term under which this process migrates, or nil if it does not. Its context ends when the term does.
+func (l *Lock) Term() *elector.Term { return l.term }
 
 // Lock waits until this process is elected. It keeps two processes from migrating, but not a
 // process from beginning while a statement of one that was killed runs on in the server.

@@ -1,4 +1,5 @@
-package migrations
+// Package golangmigrate runs the migrations of golang-migrate in one process at a time, under a [migrations.Lock].
+package golangmigrate
 
 import (
 	"cmp"
@@ -9,33 +10,34 @@ import (
 	"io"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/golang-migrate/migrate/v4"
 	"github.com/golang-migrate/migrate/v4/database"
 	"github.com/golang-migrate/migrate/v4/database/postgres"
 	"github.com/golang-migrate/migrate/v4/source"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/migrations"
 )
 
-// Up runs all migrations of golang-migrate that are left, under the lock, one at a time. It returns
-// nil only if the last version of from is that of the database, and not dirty.
+// Up runs all migrations that are left, under the lock, one at a time. It returns
+// nil only if the last version of from is that of the database, and not dirty. pool is of the database of the lock.
 //
 // If ctx ends, Up finishes the migration that runs, and begins no other. If the term was lost while a
 // migration ran, Up returns an error even if the migration has ended. golang-migrate marks a migration
 // that did not end as dirty, and Up then refuses to go on: look at what that migration did, mend
 // the schema, and call Force. An error names the version. Up does nothing again by itself.
-func (l *Lock) Up(ctx context.Context, pool *sql.DB, from source.Driver) (err error) {
-	if err := enough(pool); err != nil {
-		return err
-	}
+func Up(ctx context.Context, pool *sql.DB, from source.Driver, lock *migrations.Lock) (err error) {
 	conn, err := pool.Conn(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	if err := l.SessionLock(ctx, conn); err != nil {
+	if err := lock.SessionLock(ctx, conn); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, l.SessionUnlock(ctx, conn)) }()
+	defer func() { err = errors.Join(err, lock.SessionUnlock(ctx, conn)) }()
 	to, err := postgres.WithConnection(ctx, conn, &postgres.Config{}) // of any driver of database/sql
 	if err != nil {
 		return err
@@ -53,23 +55,23 @@ func (l *Lock) Up(ctx context.Context, pool *sql.DB, from source.Driver) (err er
 		if done || err != nil {
 			return err
 		}
-		if stopped := cmp.Or(context.Cause(ctx), context.Cause(l.term.Context())); stopped != nil {
+		if stopped := cmp.Or(context.Cause(ctx), context.Cause(lock.Term().Context())); stopped != nil {
 			return fmt.Errorf("migrations: stopped before version %d, which is not applied: %w", next, stopped)
 		}
 		if err := m.Steps(1); err != nil {
 			return fmt.Errorf("migrations: version %d: %w; look at what it did and at schema_migrations: if it is dirty, mend the schema and call Force", next, err)
 		}
-		if err := l.verify(ctx); err != nil {
+		if err := verify(ctx, lock.Term()); err != nil {
 			return fmt.Errorf("migrations: version %d has ended, but the term was lost while it ran, or cannot be verified; look at schema_migrations before you go on: %w", next, err)
 		}
 	}
 }
 
 // verify asks the server whether this process still leads, also when ctx has ended.
-func (l *Lock) verify(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTimeout)
+func verify(ctx context.Context, term *elector.Term) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	return l.term.Verify(ctx)
+	return term.Verify(ctx)
 }
 
 // versionsOf lists the versions of a source, in order.
