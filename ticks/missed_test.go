@@ -127,7 +127,7 @@ func TestInvalidOptionsAreErrors(t *testing.T) {
 	for name, opt := range map[string]Option{
 		"nil": nil, "schema": WithSchema(""), "reserved": WithSchema("pg_x"), "zone": WithLocation(nil), "catch up": WithMissed(CatchUp(0)),
 		"too many": WithMissed(CatchUp(1001)), "skip": WithMissed(Skip(-1)), "skip nothing": WithMissed(Skip(0)), "none": WithMissed(Missed{}), "pause": WithPause(0, 1), "pauses": WithPause(2*time.Second, time.Second),
-		"tries": WithGiveUp(0, time.Hour), "age": WithGiveUp(1, 0), "timeout": WithTimeout(0), "event": WithOnEvent(nil),
+		"tries": WithGiveUp(0, time.Hour), "age": WithGiveUp(1, 0), "timeout": WithTimeout(0), "event": WithOnEvent(nil), "counter": WithCounter(nil),
 	} {
 		if _, err := New(new(sql.DB), "a", every(time.Second), nothing, opt); !errors.Is(err, elector.ErrConfig) {
 			t.Errorf("%s: %v", name, err)
@@ -203,4 +203,19 @@ func FuzzDecide(f *testing.F) {
 			t.Errorf("%d are due of %d", len(due), all)
 		}
 	})
+}
+
+func TestEachKindIsCountedFromTheStart(t *testing.T) {
+	counts := map[string]int{}
+	k, err := New(new(sql.DB), "a", every(time.Second), nothing, WithCounter(func(schedule, kind string, n int) { counts[schedule+" "+kind] += n }))
+	if err != nil || len(counts) != len(Kinds()) {
+		t.Fatalf("%v, %v", counts, err)
+	}
+	k.tell(Event{Kind: Done})
+	k.tell(Event{Kind: PassedOver, Passed: 7})
+	for kind, want := range map[Kind]int{Done: 1, Failed: 0, GivenUp: 0, PassedOver: 7, Trouble: 0} {
+		if got := counts["a "+string(kind)]; got != want {
+			t.Errorf("%s: %d ticks are counted, want %d", kind, got, want)
+		}
+	}
 }

@@ -23,11 +23,12 @@ type config struct {
 	holdUp      bool
 	timeout     time.Duration
 	onEvent     func(Event)
+	count       func(schedule, kind string, n int)
 }
 
 func defaults() config {
 	return config{schema: "pgelector", zone: time.UTC, missed: Coalesce(), least: time.Second, most: 5 * time.Minute,
-		tries: 20, age: 24 * time.Hour, holdUp: true, timeout: time.Minute, onEvent: func(Event) {}}
+		tries: 20, age: 24 * time.Hour, holdUp: true, timeout: time.Minute, onEvent: func(Event) {}, count: func(string, string, int) {}}
 }
 
 const maxIdentifier = 63 // bytes; PostgreSQL truncates longer names
@@ -111,6 +112,18 @@ func WithOnEvent(onEvent func(Event)) Option {
 	return func(c *config) error {
 		if c.onEvent = onEvent; onEvent == nil {
 			return fmt.Errorf("WithOnEvent: the function is nil")
+		}
+		return nil
+	}
+}
+
+// WithCounter sets a function that counts the ticks of each kind of Event, such as the method Ticks of the hooks for
+// Prometheus and OpenTelemetry. New calls it with n = 0 for each kind, so that each counter exists from the start.
+// Default: none.
+func WithCounter(count func(schedule, kind string, n int)) Option {
+	return func(c *config) error {
+		if c.count = count; count == nil {
+			return fmt.Errorf("WithCounter: the function is nil")
 		}
 		return nil
 	}

@@ -82,6 +82,9 @@ const (
 	Trouble    Kind = "trouble"     // no tick could be claimed; Lead tries again
 )
 
+// Kinds lists all kinds of events.
+func Kinds() []Kind { return []Kind{Done, Failed, GivenUp, PassedOver, Trouble} }
+
 // Stats counts what this process did since New, for metrics.
 type Stats struct{ Done, Failed, GivenUp, PassedOver int64 }
 
@@ -106,6 +109,9 @@ func New(pool *sql.DB, name string, schedule Schedule, do Do, opts ...Option) (*
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", elector.ErrConfig, err)
+	}
+	for _, kind := range Kinds() {
+		c.count(name, string(kind), 0)
 	}
 	return &Ticks{config: c, pool: pool, name: name, schedule: schedule, do: do, migrations: migrations}, nil
 }
@@ -178,6 +184,7 @@ func (t *Ticks) tell(e Event) {
 		t.passedOver.Add(int64(e.Passed))
 	case Trouble:
 	}
+	t.count(t.name, string(e.Kind), max(e.Passed, 1))
 	e.Name = t.name
 	if !e.At.IsZero() {
 		e.At = e.At.In(t.zone)

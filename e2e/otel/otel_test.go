@@ -90,6 +90,7 @@ func (b bench) everything(t *testing.T, who hooks.Origin) {
 	defer b.elect(t.Context(), who, 1)()
 	b.OnHeartbeat(t.Context(), hooks.Heartbeat{Origin: who, Token: 1, Took: 3 * time.Millisecond, Deadline: time.Now().Add(validity)})
 	b.demote(who, 1, hooks.Resigned)
+	b.Ticks("nightly", "passed over", 7)
 }
 
 func TestNewNeedsAProvider(t *testing.T) {
@@ -547,4 +548,15 @@ func TestAPermanentlyFailedCampaignIsAnError(t *testing.T) {
 			t.Errorf("campaign: %+v", campaign)
 		}
 	})
+}
+
+func TestTicksAreCountedByScheduleAndKind(t *testing.T) {
+	b := newBench(t)
+	b.Ticks("nightly", "passed over", 3)
+	b.Ticks("nightly", "passed over", 4)
+	points := b.collect(t)["pgelector.ticks"].Data.(metricdata.Sum[int64]).DataPoints
+	want := attribute.NewSet(attribute.String("pgelector.schedule", "nightly"), attribute.String("pgelector.kind", "passed over"))
+	if len(points) != 1 || points[0].Value != 7 || !points[0].Attributes.Equals(&want) {
+		t.Errorf("%+v", points)
+	}
 }

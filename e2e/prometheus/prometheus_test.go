@@ -55,6 +55,8 @@ func everything(h *prometheushooks.Hook, who hooks.Origin) {
 		h.OnDemoted(ctx, hooks.Demoted{Origin: who, Reason: reason, Held: 20 * time.Second})
 	}
 	h.Beyond("billing")(ctx, 2, nil)
+	h.Ticks("nightly", "done", 1)
+	h.Ticks("nightly", "passed over", 7)
 	elect(h, who)
 	h.OnHeartbeat(ctx, hooks.Heartbeat{Origin: who, Token: 1, Took: 3 * time.Millisecond, Deadline: time.Now().Add(validity)})
 }
@@ -172,6 +174,11 @@ func TestEachEventIsCountedOnceUnderItsLabel(t *testing.T) {
 	for outcome, want := range map[hooks.Outcome]float64{hooks.Granted: 2, hooks.Busy: 1, hooks.Failed: 1} {
 		if got := value(t, h, "pgelector_campaign_attempts_total", string(outcome)); got != want {
 			t.Errorf("%s: %v attempts, want %v", outcome, got, want)
+		}
+	}
+	for kind, want := range map[string]float64{"done": 1, "passed over": 7} {
+		if got := value(t, h, "pgelector_ticks_total", kind); got != want {
+			t.Errorf("%s: %v ticks, want %v", kind, got, want)
 		}
 	}
 	all := gather(t, h)

@@ -20,6 +20,7 @@
 //	pgelector.heartbeat.duration   histogram  s          answered heartbeats: the round trip
 //	pgelector.campaign.attempts    counter    {attempt}  attempts to be elected; pgelector.outcome
 //	pgelector.failures             counter    {failure}  what went wrong; pgelector.op
+//	pgelector.ticks                counter    {tick}     ticks: pgelector.kind, and pgelector.schedule instead of the election (Hook.Ticks)
 //
 // The gauges of a term are computed when they are collected. They never say that this
 // process leads after its validity has run out. They end when all electors of an election are
@@ -76,6 +77,7 @@ const scope = "github.com/pgelector/pgelector/hooks/otel"
 type Hook struct {
 	events *metrics.Hook
 	spans  *spans
+	ticks  metric.Int64Counter
 }
 
 var (
@@ -107,7 +109,7 @@ func New(meters metric.MeterProvider, tracers trace.TracerProvider) (*Hook, erro
 	if err := sink.observe(events); err != nil {
 		return nil, err
 	}
-	return &Hook{events: events, spans: newSpans(tracers.Tracer(scope))}, nil
+	return &Hook{events: events, spans: newSpans(tracers.Tracer(scope)), ticks: sink.ticks}, nil
 }
 
 // OnElected measures, records the campaign's span and starts the term's.
@@ -143,10 +145,16 @@ func (h *Hook) OnError(ctx context.Context, e hooks.Failure) {
 	h.spans.failed(e)
 }
 
+// Ticks counts ticks: it is for ticks.WithCounter. It may be called from any goroutine.
+func (h *Hook) Ticks(schedule, kind string, n int) {
+	h.ticks.Add(context.Background(), int64(n), metric.WithAttributes(kindKey.String(kind), scheduleKey.String(metrics.Label(schedule))))
+}
+
 // instruments is the sink that feeds OpenTelemetry.
 type instruments struct {
 	meter                            metric.Meter
 	began, ended, attempts, failures metric.Int64Counter
+	ticks                            metric.Int64Counter
 	held, heartbeats                 metric.Float64Histogram
 	leader, deputy, scope            metric.Int64ObservableGauge
 	remaining                        metric.Float64ObservableGauge
@@ -174,6 +182,7 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		ended:    counter("pgelector.terms.ended", "{term}", "Terms of this process that ended, by reason."),
 		attempts: counter("pgelector.campaign.attempts", "{attempt}", "Attempts of this process to be elected, by outcome."),
 		failures: counter("pgelector.failures", "{failure}", "Failures, by operation."),
+		ticks:    counter("pgelector.ticks", "{tick}", "Ticks of the schedule in this process, by what happened to them."),
 		held: seconds("pgelector.term.duration", "The duration of ended terms.",
 			1, 10, minute, 10*minute, hour, 6*hour, 24*hour, 7*24*hour),
 		heartbeats: seconds("pgelector.heartbeat.duration", "The round trips of answered heartbeats.",
@@ -233,6 +242,8 @@ const (
 	reasonKey    = attribute.Key("pgelector.reason")
 	outcomeKey   = attribute.Key("pgelector.outcome")
 	opKey        = attribute.Key("pgelector.op")
+	kindKey      = attribute.Key("pgelector.kind")
+	scheduleKey  = attribute.Key("pgelector.schedule")
 	attemptsKey  = attribute.Key("pgelector.attempts")
 )
 

@@ -18,6 +18,7 @@
 //	pgelector_campaign_attempts_total      counter    attempts to be elected; outcome as of hooks.Outcome
 //	pgelector_failures_total               counter    what went wrong; op as of hooks.Op
 //	pgelector_shards_beyond                gauge      shards that no member may lead; the label is group, not election (Hook.Beyond)
+//	pgelector_ticks_total                  counter    ticks, by kind as of ticks.Kind; the label is schedule, not election (Hook.Ticks)
 //
 // The gauges of a term are computed from the clocks at the time of the scrape. They never
 // say that this process leads after its validity has run out, not even just after a freeze.
@@ -74,6 +75,7 @@ type Hook struct {
 	*events
 	counts *counts
 	beyond *prometheus.GaugeVec
+	ticks  *prometheus.CounterVec
 }
 
 type events = metrics.Hook
@@ -84,7 +86,9 @@ var _ prometheus.Collector = (*Hook)(nil)
 func New() *Hook {
 	c := newCounts()
 	return &Hook{events: metrics.New(c), counts: c, beyond: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "pgelector_shards_beyond",
-		Help: "Shards of the group that no member may lead, because each has a bound (shard.WithMost)."}, []string{"group"})}
+		Help: "Shards of the group that no member may lead, because each has a bound (shard.WithMost)."}, []string{"group"}),
+		ticks: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "pgelector_ticks_total",
+			Help: "Ticks of the schedule in this process, by what happened to them."}, []string{"kind", "schedule"})}
 }
 
 // Beyond returns a function for shard.WithBeyond: it keeps the gauge of shards that no member of the
@@ -92,6 +96,11 @@ func New() *Hook {
 func (h *Hook) Beyond(group string) func(ctx context.Context, shards int, unled []string) {
 	g := h.beyond.WithLabelValues(metrics.Label(group))
 	return func(_ context.Context, shards int, _ []string) { g.Set(float64(shards)) }
+}
+
+// Ticks counts ticks: it is for ticks.WithCounter. It may be called from any goroutine.
+func (h *Hook) Ticks(schedule, kind string, n int) {
+	h.ticks.WithLabelValues(kind, metrics.Label(schedule)).Add(float64(n))
 }
 
 var (
@@ -118,6 +127,7 @@ func (h *Hook) Describe(descs chan<- *prometheus.Desc) {
 		c.Describe(descs)
 	}
 	h.beyond.Describe(descs)
+	h.ticks.Describe(descs)
 }
 
 // Collect implements [prometheus.Collector]. It is safe for concurrent use.
@@ -144,6 +154,7 @@ func (h *Hook) Collect(collected chan<- prometheus.Metric) {
 		c.Collect(collected)
 	}
 	h.beyond.Collect(collected)
+	h.ticks.Collect(collected)
 	for election := range known {
 		h.counts.end(election)
 	}
