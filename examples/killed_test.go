@@ -4,6 +4,7 @@ package examples_test
 
 import (
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -34,16 +35,16 @@ var (
 // fleet is processes of internal/candidate, by their ids.
 type fleet struct {
 	*testing.T
-	program, dsn string
-	pool         *sql.DB
-	all          map[string]process
-	born         int
+	dsn  string
+	pool *sql.DB
+	all  map[string]process
+	born int
 }
 
 func newFleet(t *testing.T, pool *sql.DB, dsn string) *fleet {
 	t.Helper()
 	check(t, built())
-	return &fleet{T: t, program: filepath.Join(builtIn, "candidate"), dsn: dsn, pool: pool, all: map[string]process{}}
+	return &fleet{T: t, dsn: dsn, pool: pool, all: map[string]process{}}
 }
 
 var builtIn string // a directory that TestMain removes
@@ -53,11 +54,51 @@ var built = sync.OnceValue(func() (err error) {
 	if builtIn, err = os.MkdirTemp("", "candidate"); err != nil {
 		return err
 	}
-	if out, err := exec.Command("go", "build", "-o", builtIn, "./internal/candidate").CombinedOutput(); err != nil {
-		return fmt.Errorf("%w\n%s", err, out)
+	overlay, err := ahead(builtIn)
+	if err != nil {
+		return err
+	}
+	for name, flags := range map[string][]string{"candidate": nil, "ahead": {"-overlay", overlay}} {
+		args := append([]string{"build", "-o", filepath.Join(builtIn, name)}, flags...)
+		if out, err := exec.Command("go", append(args, "./internal/candidate")...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
 	}
 	return nil
 })
+
+// clockAhead is by how much the clocks of candidates differ.
+const clockAhead = 10 * time.Second
+
+// ahead makes an overlay with which package ticks reads a clock that is ahead.
+func ahead(dir string) (overlay string, err error) {
+	sources, err := filepath.Glob("../ticks/*.go")
+	if err != nil {
+		return "", err
+	}
+	replaced := map[string]string{}
+	for _, source := range sources {
+		text, err := os.ReadFile(source)
+		if err != nil {
+			return "", err
+		}
+		from, err := filepath.Abs(source)
+		if err != nil {
+			return "", err
+		}
+		shifted := strings.ReplaceAll(string(text), "time.Now()", fmt.Sprintf("time.Now().Add(%d)", clockAhead))
+		replaced[from] = filepath.Join(dir, filepath.Base(source))
+		if err := os.WriteFile(replaced[from], []byte(shifted), 0o644); err != nil {
+			return "", err
+		}
+	}
+	text, err := json.Marshal(map[string]any{"Replace": replaced})
+	if err != nil {
+		return "", err
+	}
+	overlay = filepath.Join(dir, "overlay.json")
+	return overlay, os.WriteFile(overlay, text, 0o644)
+}
 
 // cleaned runs tests, and then removes what built has made.
 type cleaned struct{ goleak.TestingM }
@@ -69,7 +110,12 @@ func (c cleaned) Run() int {
 
 func (f *fleet) start(work, driver, id string) process {
 	f.Helper()
-	f.all[id] = launch(f.T, f.program, driver, f.dsn, work, driver, id, load.String())
+	return f.launch("candidate", work, driver, id)
+}
+
+func (f *fleet) launch(program, work, driver, id string) process {
+	f.Helper()
+	f.all[id] = launch(f.T, filepath.Join(builtIn, program), driver, f.dsn, work, driver, id, load.String())
 	return f.all[id]
 }
 
@@ -176,11 +222,11 @@ func TestEachTickIsDoneOnceWhileLeadersChange(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
 	pool := open(t, "pgx", dsn)
-	execute(t, pool, "CREATE TABLE done (at timestamptz, by text)")
+	execute(t, pool, "CREATE TABLE done (at timestamptz, by text, done timestamptz DEFAULT clock_timestamp())")
 	f := newFleet(t, pool, dsn)
-	start := func() {
+	start := func() { // with each driver, and with each clock
 		f.born++
-		f.start("ticks", []string{"pgx", "postgres"}[f.born%2], fmt.Sprint("candidate-", f.born))
+		f.launch([]string{"candidate", "ahead"}[f.born/2%2], "ticks", []string{"pgx", "postgres"}[f.born%2], fmt.Sprint("candidate-", f.born))
 	}
 	for range 4 {
 		start()
@@ -212,6 +258,11 @@ func TestEachTickIsDoneOnceWhileLeadersChange(t *testing.T) {
 	check(t, pool.QueryRow(`SELECT count(*), count(DISTINCT at), (extract(epoch FROM max(at) - min(at)) * 1000 / 40)::int + 1 FROM done`).Scan(&all, &distinct, &span))
 	if all != distinct || all != span {
 		t.Errorf("%d ticks of %d were done %d times", distinct, span, all)
+	}
+	var early int
+	check(t, pool.QueryRow("SELECT count(*) FROM done WHERE at > done").Scan(&early))
+	if early > 0 {
+		t.Errorf("%d ticks were done before their time by a process's clock", early)
 	}
 	t.Logf("%d ticks were done once each, over %d kills and %d hand-overs", all, kills, stops)
 }
