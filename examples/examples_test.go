@@ -175,6 +175,36 @@ func TestServeReturnsWhatFailed(t *testing.T) {
 	})
 }
 
+func TestACrontabOfGocronIsAScheduleOfTicks(t *testing.T) {
+	overBoth(t, func(t *testing.T, pool *sql.DB) {
+		logged(t)
+		if _, err := examples.GocronSchedule("no crontab", time.UTC); err == nil {
+			t.Error("no error")
+		}
+		zone, err := time.LoadLocation("America/New_York")
+		check(t, err)
+		daily, err := examples.GocronSchedule("0 3 * * *", zone)
+		check(t, err)
+		if at := daily.Next(time.Now()).In(zone); at.Hour() != 3 {
+			t.Errorf("the next tick is at %v", at)
+		}
+		schedule, err := examples.GocronSchedule("@every 1s", time.UTC)
+		check(t, err)
+		done := make(chan time.Time, 10)
+		nightly, err := examples.Nightly(t.Context(), pool, "nightly", schedule, func(_ context.Context, _ *sql.Tx, at time.Time) error {
+			done <- at
+			return nil
+		})
+		check(t, err)
+		c := newCandidate(t, pool, "this")
+		inBackground(t, func(ctx context.Context) error { return c.Run(ctx, nightly.Lead) })
+		first, second := receive(t, "a tick is done", done), receive(t, "the next tick is done", done)
+		if second.Sub(first) != time.Second {
+			t.Errorf("ticks at %v and %v", first, second)
+		}
+	})
+}
+
 func TestGocronRunsAJobOnTheLeaderOnlyAndCancelsItWithTheTerm(t *testing.T) {
 	overBoth(t, func(t *testing.T, pool *sql.DB) {
 		first, second := lead(t, pool, "first"), newCandidate(t, pool, "second")

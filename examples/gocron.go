@@ -2,10 +2,12 @@ package examples
 
 import (
 	"context"
+	"time"
 
 	"github.com/go-co-op/gocron/v2"
 
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/ticks"
 )
 
 // GocronElector is an argument of gocron.WithDistributedElector, which calls it before
@@ -30,4 +32,11 @@ func WhileLeading(e *elector.Elector, job func(context.Context) error) func(cont
 		_, err := e.RunIfLeader(ctx, job)
 		return err
 	}
+}
+
+// GocronSchedule is a crontab as gocron reads it, for package ticks, which needs no scheduler of gocron: each tick is
+// done, also if the leader dies at that moment. See Nightly. The hours are those of the zone.
+func GocronSchedule(crontab string, zone *time.Location) (ticks.Schedule, error) {
+	schedule := gocron.NewDefaultCron(false)
+	return schedule, schedule.IsValid(crontab, zone, time.Now())
 }

@@ -19,8 +19,8 @@ import (
 // The hours are those of UTC; ticks.WithLocation gives another zone. A schedule with a CRON_TZ has its own, and so
 // have those of cron.New(cron.WithLocation(zone)). Of the ticks that pass while nobody leads the last 1000 are done;
 // without that option, the last one.
-func Nightly(ctx context.Context, pool *sql.DB, name string, schedule cron.Schedule, do ticks.Do) (*ticks.Ticks, error) {
-	t, err := ticks.New(pool, name, schedule, do, ticks.WithMissed(ticks.CatchUp(1000)), ticks.WithOnEvent(func(e ticks.Event) {
+func Nightly(ctx context.Context, pool *sql.DB, name string, schedule cron.Schedule, do ticks.Do, opts ...ticks.Option) (*ticks.Ticks, error) {
+	logs := ticks.WithOnEvent(func(e ticks.Event) {
 		level := slog.LevelDebug
 		switch e.Kind {
 		case ticks.GivenUp, ticks.PassedOver:
@@ -29,7 +29,8 @@ func Nightly(ctx context.Context, pool *sql.DB, name string, schedule cron.Sched
 			level = slog.LevelWarn
 		}
 		slog.Log(ctx, level, "tick "+string(e.Kind), "schedule", e.Name, "at", e.At, "tries", e.Tries, "passed", e.Passed, "error", e.Err)
-	}))
+	})
+	t, err := ticks.New(pool, name, schedule, do, append([]ticks.Option{ticks.WithMissed(ticks.CatchUp(1000)), logs}, opts...)...)
 	if err != nil {
 		return nil, err
 	}
