@@ -319,8 +319,30 @@ func TestStrangersInTheDefaultModeOfPgxCostNoTerm(t *testing.T) {
 		}
 		if len(c.rec.Elected()) > 0 || !named[c] {
 			c.survives(t, 2*while)
-		} else if wraps(t, c.err, elector.ErrSessionPooled); !strings.Contains(c.err.Error(), "default_query_exec_mode=exec") {
-			t.Errorf("the error does not name the setting: %v", c.err)
+		} else if wraps(t, c.err, elector.ErrSessionPooled); !strings.Contains(c.err.Error(), "set default_query_exec_mode=exec") || strings.Contains(c.err.Error(), "connect to the server itself") {
+			t.Errorf("the error does not name the setting alone: %v", c.err)
+		}
+	}
+}
+
+// The cause comes first, then one thing to do, then a link.
+func TestAnErrorBehindAPoolerIsShortAndHasOneAdvice(t *testing.T) {
+	t.Parallel()
+	s := direct(t)
+	for _, mode := range []pgcluster.PoolMode{pgcluster.Transaction, pgcluster.Statement} {
+		b := bounced(t, s.Cluster, mode, pgcluster.WithPoolSize(4))
+		strangers(t, b, 2)
+		for _, d := range []drivers{pgx, pq} {
+			for _, scope := range []elector.Scope{elector.SessionScope, elector.TransactionScope} {
+				if mode == pgcluster.Transaction && scope == elector.TransactionScope && d.name(0) != "pgx" {
+					continue // it is elected
+				}
+				c := s.through(t, d.open(t, 0, b.DSN()), s.election(t), elector.WithScope(scope)).run(t, nil)
+				text := wait(t, c, func(f hooks.Failure) bool { return f.Op == hooks.OpCampaign }).Err.Error()
+				if len(text) > 350 || strings.Count(text, "docs/runbook.md#behind-a-pooler") != 1 {
+					t.Errorf("%s, %s, %v: %d characters: %s", mode, d.name(0), scope, len(text), text)
+				}
+			}
 		}
 	}
 }

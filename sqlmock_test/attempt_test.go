@@ -507,7 +507,7 @@ func TestAPoolerThatDoesNotAnswerAfterItWasFoundIsAskedAgain(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		alone, _ := newElector(t, pool, elector.WithScope(elector.TransactionScope))
-		if _, _, err = alone.TryCampaign(t.Context()); !contains(err, "is the server reachable? If there is a pooler") {
+		if _, _, err = alone.TryCampaign(t.Context()); !contains(err, "is the server reachable? A pooler may") {
 			t.Errorf("without a pooler: %v", err)
 		}
 		if f := rec.Failures(); len(f) != 1 || f[0].Permanent {

@@ -77,7 +77,7 @@ func TestAPoolerIsRefusedOnlyIfTransactionsCannotKeepThePromise(t *testing.T) {
 		"the server is full": {elector.Auto, func(mock sqlmock.Sqlmock) {
 			expectPooler(mock)
 			mock.ExpectBegin().WillReturnError(full)
-		}, []error{full}, elector.ErrSessionPooled, "(inside a transaction, because outside: ", false},
+		}, []error{full}, elector.ErrSessionPooled, "(inside a transaction, because a pooler shares backends", false},
 		"the server is full, and nobody looked outside": {elector.TransactionScope, func(mock sqlmock.Sqlmock) {
 			mock.ExpectBegin().WillReturnError(full)
 		}, []error{full}, elector.ErrSessionPooled, "begin a transaction", false},
@@ -92,13 +92,13 @@ func TestAPoolerIsRefusedOnlyIfTransactionsCannotKeepThePromise(t *testing.T) {
 			for range 3 {
 				mock.ExpectBegin().WillReturnError(driver.ErrBadConn)
 			}
-		}, []error{driver.ErrBadConn}, elector.ErrSessionPooled, "(inside a transaction, because outside: ", false},
+		}, []error{driver.ErrBadConn}, elector.ErrSessionPooled, "(inside a transaction, because a pooler shares backends", false},
 		"three transactions are refused": {elector.Auto, func(mock sqlmock.Sqlmock) {
 			expectPooler(mock)
 			for range 3 {
 				mock.ExpectBegin().WillReturnError(violated)
 			}
-		}, []error{violated}, elector.ErrSessionPooled, "(inside a transaction, because outside: ", false},
+		}, []error{violated}, elector.ErrSessionPooled, "(inside a transaction, because a pooler shares backends", false},
 		"it keeps it, and the driver keeps statements": {elector.Auto, func(mock sqlmock.Sqlmock) {
 			expectPooler(mock)
 			expectSettingsInside(mock, 1)
@@ -123,7 +123,7 @@ func TestAPoolerIsRefusedOnlyIfTransactionsCannotKeepThePromise(t *testing.T) {
 			_, elected, err := e.TryCampaign(t.Context())
 			wantError(t, err, c.want...)
 			if elected || c.not != nil && errors.Is(err, c.not) || !contains(err, c.says) || contains(err, "; and inside") != (c.says == both) ||
-				contains(err, "because outside") != strings.Contains(c.says, "because outside") {
+				contains(err, "because a pooler shares backends") != strings.Contains(c.says, "because a pooler shares backends") {
 				t.Errorf("elected %t, %v", elected, err)
 			}
 			wantFailures(t, rec, hooks.OpCampaign)

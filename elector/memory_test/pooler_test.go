@@ -22,7 +22,7 @@ import (
 // What a pooler or its server answers to BEGIN, and what the candidate says of it. The check of the
 // server begins two transactions.
 func TestATransactionThatDoesNotBeginNamesItsCause(t *testing.T) {
-	const full = "the pooler may have no server connection left"
+	const full = "A pooler may have no server connection left"
 	waited := serverError("08P01", "query_wait_timeout")
 	violated := serverError("08P01", "prepared statement did not exist")
 	for name, c := range map[string]struct {
@@ -35,7 +35,7 @@ func TestATransactionThatDoesNotBeginNamesItsCause(t *testing.T) {
 	}{
 		"no connection in time":         {waited, "BEGIN", 1, waited, full, false},
 		"a closed connection":           {driver.ErrBadConn, "BEGIN", 1, driver.ErrBadConn, full, false},
-		"as in statement pooling":       {violated, "BEGIN", 1, violated, "statement pooling", false},
+		"as in statement pooling":       {violated, "BEGIN", 1, violated, "permit no transactions", false},
 		"a server in recovery":          {serverError("0A000", "cannot set transaction read-write mode during recovery"), "BEGIN", 1, elector.ErrServerReadOnly, "begin a transaction", true},
 		"a full lock table":             {serverError("53200", "out of shared memory"), "BEGIN", 1, elector.ErrLockTableFull, "begin a transaction", false},
 		"the second, in time":           {waited, "BEGIN", 2, nil, full, false},

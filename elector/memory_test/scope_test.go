@@ -80,7 +80,7 @@ func TestAPoolerWithoutAConnectionLeftIsNamed(t *testing.T) {
 		e, err := elector.New(pool, "orders", inside)
 		b.wraps(err)
 		_, _, err = e.TryCampaign(always)
-		if err == nil || !strings.Contains(err.Error(), "the pooler may have no server connection left") {
+		if err == nil || !strings.Contains(err.Error(), "A pooler may have no server connection left") {
 			b.Errorf("got %v", err)
 		}
 	})
@@ -447,7 +447,7 @@ func TestADeputyInsideATransactionMakesWayForOthersOfItsPooler(t *testing.T) {
 				b.Cleanup(func() { _ = tx.Rollback() })
 			}
 			time.Sleep(lease)
-			if f := rec.Failures(); len(f) == 0 || !strings.Contains(f[0].Err.Error(), "the pooler may have no server connection left") {
+			if f := rec.Failures(); len(f) == 0 || !strings.Contains(f[0].Err.Error(), "A pooler may have no server connection left") {
 				b.Errorf("failures: %+v", f)
 			}
 			stop()

@@ -17,7 +17,7 @@ var (
 	ErrServerReadOnly  = errors.New("elector: the server is in recovery (a hot standby), whose locks are its own: connect to the primary, for instance with target_session_attrs=read-write")
 	ErrOldPrimary      = errors.New("elector: an old primary still answers beside the one that was promoted: stop the old one, and see that no connection leads there")
 	ErrServerTooOld    = fmt.Errorf("%w: it cannot enforce a lease: PostgreSQL 14 or newer is needed", ErrUnsupportedServer)
-	ErrSessionPooled   = errors.New("elector: a pooler between this program and the server shares backends between connections: give the elector a pool that connects to the server itself, or through session pooling")
+	ErrSessionPooled   = errors.New("elector: a pooler shares backends between connections: connect to the server itself, or through session pooling (docs/runbook.md#behind-a-pooler)")
 	ErrNoAdvisoryLocks = fmt.Errorf("%w: it grants advisory locks that do not show in pg_locks, so they exclude nobody: use a PostgreSQL server", ErrUnsupportedServer)
 	ErrNoSessionLocks  = fmt.Errorf("%w: its advisory locks of sessions do not show in pg_locks, so they exclude nobody: where those of transactions do, use WithScope(Auto or TransactionScope)", ErrUnsupportedServer)
 	ErrPoolTooSmall    = fmt.Errorf("%w: the pool has no connection to spare beside what a session pins", ErrConfig)
@@ -37,8 +37,15 @@ var ErrEndedByFn = fmt.Errorf("%w: fn has ended its transaction, which InTx does
 // other code has left open. Whatever uses it would be inside that transaction.
 var ErrOpenTransaction = errors.New("elector: a connection of the pool came with a transaction that other code has left open: end each with COMMIT or ROLLBACK")
 
-// ErrMixedUp is returned when a prepared statement comes and goes.
-var ErrMixedUp = fmt.Errorf("%w (its backends do not know this client's prepared statements: with pgx, set default_query_exec_mode=exec)", ErrSessionPooled)
+// ErrMixedUp is returned when a prepared statement comes and goes. It is an ErrSessionPooled whose text says what helps first.
+var ErrMixedUp error = mixedUp{}
+
+type mixedUp struct{}
+
+func (mixedUp) Error() string {
+	return "elector: a pooler does not keep the prepared statements of this client: set default_query_exec_mode=exec in the DSN of pgx (docs/runbook.md#behind-a-pooler)"
+}
+func (mixedUp) Unwrap() error { return ErrSessionPooled }
 
 // ReplacedBy is ErrOldPrimary, and names the timeline of the primary that was promoted.
 func ReplacedBy(timeline int64) error { return replacedBy(timeline) }

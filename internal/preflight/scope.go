@@ -33,7 +33,7 @@ func (p *Part) checkScope(ctx context.Context, from *session.Source) (deaf, err 
 	from.Suspected = ctx.Err() != nil // if ctx has ended, the next check goes on here; else it starts over
 	if err != nil && outside != nil && !from.Refuses(err) {
 		// Temporary, as when the pooler is full.
-		return nil, fmt.Errorf("%w (inside a transaction, because outside: %v)", err, outside)
+		return nil, fmt.Errorf("%w (inside a transaction, because a pooler shares backends)", err)
 	}
 	if err != nil && outside != nil && !errors.Is(err, pgerr.ErrSessionPooled) {
 		return nil, fmt.Errorf("%w; and inside a transaction: %w", outside, err)
@@ -45,8 +45,7 @@ func (p *Part) checkScope(ctx context.Context, from *session.Source) (deaf, err 
 	case err != nil:
 		return nil, err
 	case named && errors.Is(outside, pgerr.ErrSessionPooled):
-		return nil, fmt.Errorf("%w: pgx keeps prepared statements, whose names are those of other clients of the pooler: "+
-			"set default_query_exec_mode=exec in the DSN, or use a pooler that tracks them", pgerr.ErrSessionPooled)
+		return nil, pgerr.ErrMixedUp // by names that other clients of the pooler have, too
 	}
 	from.UseTransactions()
 	return deaf, nil

@@ -152,8 +152,8 @@ func (t *Transaction) end(ctx context.Context, by func(*pin.Conn) error) error {
 }
 
 // NoAnswer says what may be the cause if a transaction does not begin. There may be no pooler.
-const NoAnswer = "no answer, or the connection was closed: is the server reachable? If there is a pooler, then the pooler may have no server connection left " +
-	"(default_pool_size and query_wait_timeout of PgBouncer), not reach the server, or permit no transactions (statement pooling)"
+const NoAnswer = "no answer, or the connection was closed: is the server reachable? A pooler may have no server connection left " +
+	"(default_pool_size of PgBouncer), or permit no transactions (docs/runbook.md#behind-a-pooler)"
 
 // explain says why a transaction did not begin, as far as a pooler may be the cause.
 func explain(err error) error {
