@@ -224,6 +224,8 @@ type lostRoster struct {
 	roster       *roster.Roster // the leader's
 	migrate      *roster.Roster // the administrator's
 	reported     atomic.Pointer[error]
+
+	reports, recovered atomic.Int32 // how often
 }
 
 func loseRoster(t *testing.T, d drivers) *lostRoster {
@@ -235,7 +237,8 @@ func loseRoster(t *testing.T, d drivers) *lostRoster {
 	pool := d.open(t, 0, s.DSN(pgcluster.ForRole(l.role)))
 	pool.SetMaxOpenConns(2) // the roster's connection is missing for the elector
 	l.roster = rosterOn(t, pool, l.schema, roster.WithPublishInterval(time.Second),
-		roster.WithOnError(func(err error) { l.reported.Store(&err) }))
+		roster.WithOnError(func(err error) { l.reports.Add(1); l.reported.Store(&err) }),
+		roster.WithOnRecovered(func(time.Duration) { l.recovered.Add(1) }))
 	l.leader = s.stand(t, pool, s.election(t), elector.WithHooks(l.roster)).run(t, nil)
 	l.leader.elected(t)
 	eventually(t, "its term is recorded", func() bool { return l.roster.Stats().Writes > 0 && l.roster.Stats().Waiting == 0 })
@@ -247,7 +250,11 @@ func loseRoster(t *testing.T, d drivers) *lostRoster {
 func (l *lostRoster) survives(t *testing.T, sentinel error) {
 	t.Helper()
 	failures := l.roster.Stats().Failures
+	reports := l.reports.Load()
 	eventually(t, "writes fail", func() bool { return l.roster.Stats().Failures >= failures+2 })
+	if n := l.reports.Load(); n > reports+1 || n == 0 {
+		t.Errorf("OnError was called %d times for one fault", n-reports)
+	}
 	wraps(t, *l.reported.Load(), sentinel)
 	wraps(t, l.roster.Stats().Err, sentinel)
 	l.leader.survives(t, while)
@@ -275,6 +282,7 @@ func (l *lostRoster) recovers(t *testing.T) {
 	})
 	eventually(t, "the candidate is published", func() bool { return states(t, l.migrate, l.leader.Key())[l.leader.CandidateID()] == roster.Live })
 	eventually(t, "the last write has succeeded", func() bool { return l.roster.Stats().Err == nil })
+	eventually(t, "it is told that this is over", func() bool { return l.recovered.Load() == l.reports.Load() })
 	if s := l.roster.Stats(); s.Dropped != 0 {
 		t.Errorf("%d terms were dropped", s.Dropped)
 	}

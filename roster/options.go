@@ -23,6 +23,8 @@ type config struct {
 	age      time.Duration
 	keep     int
 	onError  func(error)
+
+	onRecovered func(time.Duration)
 }
 
 const (
@@ -111,14 +113,26 @@ func WithRetention(age time.Duration, terms int) Option {
 	}
 }
 
-// WithOnError sets a function that the roster calls with the error of each failed write
-// and of dropped rows (ErrDropped). The writing goroutine waits for it. A panic
-// is recovered. Default: none; Stats returns the last error.
+// WithOnError sets a function that the roster calls once when writes begin to fail, with the first error, once
+// when it then drops terms because too many wait, and for each row that the server refuses (ErrDropped). The
+// writing goroutine waits for it. A panic is recovered. Default: none; Stats returns the last error.
 func WithOnError(onError func(error)) Option {
 	return func(c *config) error {
 		c.onError = onError
 		if onError == nil {
 			return fmt.Errorf("WithOnError: the function is nil")
+		}
+		return nil
+	}
+}
+
+// WithOnRecovered sets a function that the roster calls when a write succeeds after WithOnError was told that
+// writes fail: after is for how long they did. Default: none.
+func WithOnRecovered(onRecovered func(after time.Duration)) Option {
+	return func(c *config) error {
+		c.onRecovered = onRecovered
+		if onRecovered == nil {
+			return fmt.Errorf("WithOnRecovered: the function is nil")
 		}
 		return nil
 	}

@@ -79,6 +79,10 @@ type Roster struct {
 	running  bool      // the writer was started
 	closeBy  time.Time // when the last write ends at the latest; set by the first Close
 	stats    Stats
+
+	// Touched by the writing goroutine alone.
+	failing  time.Time // since when writes fail; zero if they do not
+	dropping bool      // since then it was told that terms are dropped
 }
 
 // Stats counts the roster's writes.

@@ -113,7 +113,8 @@ func (r *Roster) write(all bool) error {
 		timeout = time.Until(r.closeBy)
 	}
 	r.mu.Unlock()
-	if overflow > 0 {
+	if overflow > 0 && !r.dropping {
+		r.dropping = true
 		r.reportError(fmt.Errorf("%w: %d of them, because %d wait to be written already", ErrDropped, overflow, maxWaiting))
 	}
 	if b.empty() {
@@ -130,8 +131,22 @@ func (r *Roster) write(all bool) error {
 		r.stats.Failures++
 	}
 	r.mu.Unlock()
-	r.reportError(err)
+	r.reportWrite(err)
 	return err
+}
+
+// reportWrite reports the first failure of a series, and its end.
+func (r *Roster) reportWrite(err error) {
+	switch since := r.failing; {
+	case err != nil && since.IsZero():
+		r.failing = time.Now()
+		r.reportError(err)
+	case err == nil && !since.IsZero():
+		r.failing, r.dropping = time.Time{}, false
+		if r.onRecovered != nil {
+			backoff.Guard(func() { r.onRecovered(time.Since(since)) })
+		}
+	}
 }
 
 // call runs do on a separate goroutine, because on a dead link a driver call may not

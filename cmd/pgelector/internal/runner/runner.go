@@ -125,6 +125,8 @@ func (r *runner) openRoster(pool *sql.DB) (*roster.Roster, error) {
 			return // it came too early
 		}
 		r.Log.Warn("the roster was not written", "error", err)
+	}), roster.WithOnRecovered(func(after time.Duration) {
+		r.Log.Info("the roster is written again", "after", after.Round(time.Millisecond))
 	}))
 	if err != nil {
 		return nil, exit.Usagef("--roster: %v", err)
