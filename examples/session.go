@@ -57,7 +57,10 @@ func (t *Tenants) run(ctx context.Context, e *elector.Elector, tenant string) {
 		err := e.Run(ctx, func(ctx context.Context, term *elector.Term) error { return t.work(ctx, tenant, term) })
 		if ctx.Err() == nil {
 			slog.WarnContext(ctx, "tenant's work ended, will campaign again", "tenant", tenant, "error", err)
-			pause(ctx, time.Second)
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+			}
 		}
 	}
 }

@@ -85,7 +85,7 @@ func newModule(t *testing.T) module {
 	t.Helper()
 	m := module{t.TempDir()}
 	m.run(t, "go", "mod", "init", "example.com/orders")
-	for _, below := range []string{"", "/hooks/otel", "/hooks/prometheus"} {
+	for _, below := range []string{"", "/hooks/otel", "/hooks/prometheus", "/migrations/golangmigrate", "/migrations/goose"} {
 		m.run(t, "go", "mod", "edit", "-replace", "github.com/pgelector/pgelector"+below+"="+root+below)
 	}
 	return m
@@ -160,8 +160,14 @@ func TestEachExampleCompilesAlone(t *testing.T) {
 		if name := strings.TrimSuffix(filepath.Base(path), ".go"); !strings.HasSuffix(name, "_test") {
 			relative, err := filepath.Rel(root, path)
 			check(t, err)
-			if filepath.Base(filepath.Dir(path)) == "migrations" { // one example of several files
+			switch filepath.Base(filepath.Dir(path)) {
+			case "migrations": // one example of several files
 				m.write(t, relative, read(t, relative))
+				continue
+			case "service": // it says what to copy with it
+				for _, file := range []string{"errgroup.go", "outbox.go", "server.go", "ticks.go", "migrations/migrations.go", "service/migrations/1_service.sql", "service/main.go"} {
+					m.write(t, filepath.Join("whole", file), strings.ReplaceAll(read(t, filepath.Join("examples", file)), "github.com/pgelector/pgelector/examples", "example.com/orders/whole"))
+				}
 				continue
 			}
 			m.write(t, filepath.Join(filepath.Dir(relative), name, name+".go"), read(t, relative))

@@ -1,6 +1,5 @@
-// Command service is a whole service. Every replica takes orders; the leader sends them to a receiver, and writes a
-// report at each tick. It migrates the database, and shows probes, metrics and who takes part. On SIGTERM it ends what
-// it has begun, and another replica leads at once.
+// Command service is a whole service. Every replica takes orders; the leader sends them to a receiver, and reports at each
+// tick. On SIGTERM it ends what it has begun. Copy errgroup.go, outbox.go, server.go, ticks.go and migrations/ with it.
 //
 //	DATABASE_URL, RECEIVER  the database, and where orders are posted
 //	ADDRESS, REPORT         default :8080, and "0 3 * * *" in UTC
@@ -58,9 +57,9 @@ func run(ctx context.Context) error {
 	}
 	defer pool.Close() // after all that uses it
 	pool.SetMaxOpenConns(20)
-	steps, _ := fs.Sub(files, "migrations")
+	steps, _ := fs.Sub(files, "migrations") // it is a directory
 	if _, err := migrations.Goose(ctx, pool, steps); err != nil {
-		return fmt.Errorf("migrate: %w", err)
+		return err
 	}
 	metrics := prometheushooks.New()
 	e, err := elector.New(pool, "service", elector.WithHooks(metrics, sloghooks.New(nil)))
