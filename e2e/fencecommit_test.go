@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 )
 
@@ -100,23 +99,6 @@ func TestInTxWhoseConnectionIsLostDuringTheCommitHasAnUnknownOutcome(t *testing.
 			})
 		})
 	}
-}
-
-// Dead connections in the pool do not make InTx fail.
-func TestInTxFindsAWorkingConnectionInThePool(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		ledger := s.ledger(t)
-		name := unique("pool")
-		pool := d.open(t, 0, s.DSN(pgcluster.WithParam("application_name", name)))
-		_, term := s.lead(t, d.open(t, 0, s.DSN()), s.election(t))
-		leave(t, pool, "SELECT 1", 3)
-		_, err := s.admin.Exec("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = $1", name)
-		check(t, err)
-		expect(t, term.InTx(soon(t), pool, nil, note(ledger, "done")))
-		s.notes(t, ledger, "done")
-	})
 }
 
 // If the term ends during its transaction, the error says that it has ended, and why.

@@ -199,7 +199,7 @@ func pooled(t *testing.T, pool *sql.DB) []*sql.Conn {
 	for range pool.Stats().Idle {
 		conn, err := pool.Conn(soon(t))
 		check(t, err)
-		if conn.PingContext(soon(t)) == nil {
+		if _, err := conn.ExecContext(soon(t), "SELECT 1"); err == nil { // below a wrapper a ping may ask nothing
 			all = append(all, conn)
 		} else {
 			_ = conn.Close() // the server was restarted

@@ -19,7 +19,7 @@ import (
 // openUnruly opens the first candidate's pool, with connections of that habit.
 func (d drivers) openUnruly(t *testing.T, dsn string, h unruly.Habit) *sql.DB {
 	t.Helper()
-	pool, err := unruly.Open(d.name(0), dsn, h)
+	pool, err := unruly.Open(d.name(0), dsn, h, nil)
 	check(t, err)
 	t.Cleanup(func() { expect(t, pool.Close()) })
 	return pool

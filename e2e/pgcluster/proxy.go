@@ -25,9 +25,10 @@ type Proxy struct {
 	cancels  bool // the end of a client is kept from the server after a cancel request
 
 	mu              sync.Mutex
-	route           []string // where new connections lead, in turn; "" refuses one
-	made            int      // connections by the route
-	diverted        []string // where the next ones lead first
+	route           []string  // where new connections lead, in turn; "" refuses one
+	made            int       // connections by the route
+	diverted        []string  // where the next ones lead first
+	refusing        time.Time // until then new connections are refused
 	latency, jitter time.Duration
 	first           time.Duration // the first bytes of a new connection are late by that
 	closed          bool

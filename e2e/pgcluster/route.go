@@ -19,6 +19,13 @@ func (p *Proxy) Divert(servers ...*Cluster) {
 	p.diverted = append(p.diverted, addresses(servers)...)
 }
 
+// Refuse refuses new connections for so long. Existing connections stay.
+func (p *Proxy) Refuse(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refusing = time.Now().Add(d)
+}
+
 func addresses(servers []*Cluster) (all []string) {
 	for _, c := range servers {
 		if c == nil {
@@ -32,6 +39,9 @@ func addresses(servers []*Cluster) (all []string) {
 
 // next returns where a new connection leads. The caller holds p.mu.
 func (p *Proxy) next() (upstream string) {
+	if time.Now().Before(p.refusing) {
+		return ""
+	}
 	if len(p.diverted) > 0 {
 		upstream, p.diverted = p.diverted[0], p.diverted[1:]
 		return upstream

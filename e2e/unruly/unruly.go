@@ -40,9 +40,13 @@ var (
 	Wrappers = []Habit{Panics, Hides, Bare}
 )
 
-// Open opens a pool over a driver, "pgx" or "postgres" (lib/pq). The caller closes it.
-func Open(name, dsn string, h Habit) (*sql.DB, error) {
+// Open opens a pool over a driver, "pgx" or "postgres" (lib/pq). New connections lead to the host and port that at
+// returns, unless at is nil. The caller closes the pool.
+func Open(name, dsn string, h Habit, at func() string) (*sql.DB, error) {
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		if at != nil {
+			address = at()
+		}
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
 		if err != nil {
 			return nil, err

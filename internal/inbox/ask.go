@@ -48,6 +48,9 @@ func send(ctx context.Context, pool *sql.DB, pid int32, key int64, name string) 
 	}
 	asking, err = backoff.AwaitOr(bounded, func(context.Context) (*Asking, error) {
 		tx, err := pool.BeginTx(within, nil)
+		if pgerr.State(err) == "0A000" { // a standby: lib/pq wants to write
+			err = pgerr.Wrap(pgerr.ErrServerReadOnly, err)
+		}
 		if err != nil {
 			return nil, err
 		}
