@@ -35,8 +35,13 @@
 //   - Nobody leads. The row says why, if that is known, such as "no candidate is healthy
 //     (0.1, 0.3)". An election that was not named is at rest if all its candidates have left.
 //   - A candidate says that it is unhealthy (elector.WithHealth).
-//   - A candidate was not seen: it has not published within its interval, or its session has
-//     sent no statement for half of its lease. This stays until the roster forgets it, after a day.
+//   - A leader or deputy was not seen: it has not published within its interval, or its session has
+//     sent no statement for half of its lease.
+//   - The last follower has gone, so that the election is led without a deputy.
+//
+// A follower that was not seen is no problem while there is another: a process that was killed comes back under
+// another name. The row says "2 candidates, 3 a day ago", and which one, until the roster forgets it
+// (roster.WithForgetAfter).
 //
 // A leader is green if it is known to be well: it was seen, and has not said that it is
 // unhealthy. To see when a session sent its last statement, the page's role needs

@@ -82,7 +82,7 @@ func TestCandidatesAreShownByWhatTheyDo(t *testing.T) {
 		roster.Candidate{Key: f.candidates[0].Key, CandidateID: "polls", State: roster.Live, NextBy: noon}, roster.Candidate{Key: f.candidates[0].Key, CandidateID: "next", State: roster.Live, NextBy: noon})
 	f.locks = append(f.locks, db.AdvisoryLocksRow{Key: f.candidates[0].Key, Deputy: true, ApplicationName: "next"})
 	all, _ := group(f, nil, true)
-	all[0].judge(noon, true)
+	all[0].judge(noon, true, "a day ago")
 	e := all[0].election(noon, 24*time.Hour, new(int))
 	var got []string
 	for _, c := range e.Candidates {

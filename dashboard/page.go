@@ -109,6 +109,15 @@ const (
 	maxOthers     = 50
 )
 
+// before says how far back the roster remembers candidates.
+func (h *Handler) before() string {
+	const day = 24 * time.Hour
+	if h.roster == nil || h.roster.ForgetAfter() == 0 || h.roster.ForgetAfter() == day {
+		return "a day ago"
+	}
+	return lasting(h.roster.ForgetAfter()) + " ago"
+}
+
 // page returns the page of the last facts. failed says why they are not current.
 func (h *Handler) page(f facts, failed error, query url.Values) page {
 	p := page{Title: h.title, Refresh: int(h.refresh / time.Second), HasRoster: h.roster != nil, Style: template.CSS(style),
@@ -161,7 +170,7 @@ func (h *Handler) rows(f facts, current bool) ([]row, []other) {
 	}
 	all, others := group(f.withoutShards(h.groups), h.names, h.roster != nil)
 	for _, g := range all {
-		rows = append(rows, row{name: g.name, found: g, judged: g.judge(f.at, h.roster != nil && f.rosterErr == nil)})
+		rows = append(rows, row{name: g.name, found: g, judged: g.judge(f.at, h.roster != nil && f.rosterErr == nil, h.before())})
 	}
 	for i := range rows {
 		if !current {

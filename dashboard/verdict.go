@@ -39,9 +39,10 @@ func (v *verdict) add(n need, class, text string) {
 }
 
 // judge says what an election needs. Nothing is good that is not known to be well.
-func (g *found) judge(now time.Time, hasRoster bool) verdict {
-	var sick, silent []*candidate
+func (g *found) judge(now time.Time, hasRoster bool, before string) verdict {
+	var sick, silent, gone []*candidate
 	var leader *candidate
+	stays, hasDeputy := 0, false
 	for _, c := range g.candidates {
 		c.Late = c.Late || c.Role == follows && g.lost(c)
 		c.assess(now)
@@ -54,9 +55,15 @@ func (g *found) judge(now time.Time, hasRoster bool) verdict {
 		if c.Unhealthy {
 			sick = append(sick, c)
 		}
-		if c.Unseen != "" || c.Late {
+		hasDeputy = hasDeputy || c.Role == deputy
+		switch {
+		case c.Role == unseen:
+			gone = append(gone, c)
+			continue
+		case c.Unseen != "" || c.Late:
 			silent = append(silent, c)
 		}
+		stays++
 	}
 	var v verdict
 	var why reason
@@ -75,6 +82,10 @@ func (g *found) judge(now time.Time, hasRoster bool) verdict {
 	if len(silent) > 0 && why != noneSeen {
 		v.add(unheard, "warn", ofAll(silent, leader, silence, "were not seen"))
 	}
+	if len(gone) > 0 && leader != nil && stays == 1 && !hasDeputy {
+		v.add(unheard, "bad", "led without a deputy: "+ofEach(gone))
+		gone = nil
+	}
 	switch {
 	case len(v.Marks) > 0:
 	case leader.Well:
@@ -82,7 +93,22 @@ func (g *found) judge(now time.Time, hasRoster bool) verdict {
 	default:
 		v.add(none, "plain", "led")
 	}
+	if len(gone) > 0 && why != noneSeen { // no problem: a process that was killed, and is replaced
+		v.Marks = append(v.Marks, mark{"plain", fmt.Sprintf("%s, %d %s: %s", counted(stays, "candidate"), stays+len(gone), before, ofEach(gone))})
+	}
 	return v
+}
+
+// ofEach says of candidates that they were not seen.
+func ofEach(gone []*candidate) string {
+	var texts []string
+	for _, c := range gone[:min(len(gone), maxScores)] {
+		texts = append(texts, c.ID+" was not seen for "+c.Unseen)
+	}
+	if more := len(gone) - len(texts); more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(texts, ", ")
 }
 
 // lost reports whether the candidate was killed, or cut off, while it led: it has not recorded the

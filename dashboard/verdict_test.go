@@ -64,23 +64,25 @@ func TestARowSaysWhatIsWrongAndNothingIsGoodThatIsNotKnownToBeWell(t *testing.T)
 		{"a leader that is hidden and cannot publish", []db.AdvisoryLocksRow{hidden}, []roster.Candidate{published("a", 20*time.Second, 0.9, false)},
 			"2 warn the leader was not seen for 20 s"},
 		{"a follower that missed its interval", []db.AdvisoryLocksRow{session("a", 0)}, []roster.Candidate{well, published("b", 18*time.Second, 0.2, true)},
-			"2 warn a candidate was not seen for 18 s"},
+			"2 bad led without a deputy: b was not seen for 18 s"},
 		{"two that are gone", []db.AdvisoryLocksRow{session("a", 0)}, []roster.Candidate{well, published("b", time.Minute, 1, false), published("c", time.Hour, 1, false)},
-			"2 warn 2 candidates were not seen"},
+			"2 bad led without a deputy: b was not seen for 1 min 0 s, c was not seen for 1 h 0 min"},
 		{"an unhealthy follower, and one that is gone", []db.AdvisoryLocksRow{session("a", 0)}, []roster.Candidate{well, published("b", time.Second, 0.3, true), published("c", time.Hour, 1, false)},
-			"1 warn a candidate is unhealthy (0.3), warn a candidate was not seen for 1 h 0 min"},
+			"1 warn a candidate is unhealthy (0.3), plain 2 candidates, 3 a day ago: c was not seen for 1 h 0 min"},
+		{"one that is gone, and another that follows", []db.AdvisoryLocksRow{session("a", 0)}, []roster.Candidate{well, published("b", time.Second, 1, false), published("c", time.Hour, 1, false)},
+			"3 good led, plain 2 candidates, 3 a day ago: c was not seen for 1 h 0 min"},
 		{"an unhealthy leader", []db.AdvisoryLocksRow{session("a", 0)}, []roster.Candidate{published("a", time.Second, 0.1, true)}, "1 warn the leader is unhealthy (0.1)"},
 		{"nobody healthy", nil, []roster.Candidate{published("a", time.Second, 0.3, true), published("b", time.Second, 0.1, true), departed("c")},
 			"0 bad nobody leads: no candidate is healthy (0.1, 0.3)"},
 		{"nobody healthy, and one gone", nil, []roster.Candidate{published("a", time.Second, 0.3, true), published("b", time.Minute, 1, false)},
-			"0 bad nobody leads: no candidate is healthy (0.3), warn a candidate was not seen for 1 min 0 s"},
+			"0 bad nobody leads: no candidate is healthy (0.3), plain 1 candidate, 2 a day ago: b was not seen for 1 min 0 s"},
 		{"nobody seen", nil, []roster.Candidate{published("a", time.Hour, 1, false), published("b", time.Minute, 1, false)}, "0 bad nobody leads: no candidate was seen for 1 min 0 s"},
 		{"one that could lead", nil, []roster.Candidate{well}, "0 bad nobody leads"},
 		{"a session in the way", []db.AdvisoryLocksRow{blocker}, []roster.Candidate{well}, "0 bad nobody leads: another session keeps the lock"},
 		{"all have left", nil, []roster.Candidate{departed("a")}, "3 plain nobody leads: all candidates have left"},
 	} {
 		all, _ := group(facts{at: noon, locks: c.locks, candidates: c.candidates}, nil, len(c.candidates) > 0)
-		v := all[0].judge(noon, len(c.candidates) > 0)
+		v := all[0].judge(noon, len(c.candidates) > 0, "a day ago")
 		var marks []string
 		for _, m := range v.Marks {
 			marks = append(marks, m.Class+" "+m.Text)
@@ -98,10 +100,10 @@ func TestALeaderThatWasKilledAMomentAgoDoesNotFollow(t *testing.T) {
 	unknown.EndedAt = time.Time{}
 	told.Reason = "session_lost"
 	earlier.EndedAt = noon.Add(-time.Minute)
-	for want, term := range map[string]roster.Term{"a candidate was not seen for 10 s": killed, "a candidate was not seen for 10 s, ": unknown, "led": told, "led, ": earlier} {
+	for want, term := range map[string]roster.Term{"led without a deputy: b was not seen for 10 s": killed, "led without a deputy: b was not seen for 10 s, ": unknown, "led": told, "led, ": earlier} {
 		all, _ := group(facts{at: noon, locks: []db.AdvisoryLocksRow{session("a", 0)}, terms: []roster.Term{term},
 			candidates: []roster.Candidate{published("a", time.Second, 1, false), published("b", 10*time.Second, 1, false)}}, nil, true)
-		if got := all[0].judge(noon, true).Marks[0].Text; got != strings.TrimSuffix(want, ", ") {
+		if got := all[0].judge(noon, true, "a day ago").Marks[0].Text; got != strings.TrimSuffix(want, ", ") {
 			t.Errorf("after %+v: %q", term, got)
 		}
 	}

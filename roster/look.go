@@ -130,18 +130,20 @@ func (r *Roster) Terms(ctx context.Context, atMost int, keys ...int64) ([]Term, 
 }
 
 const (
-	forgetAfter = 24 * time.Hour // candidates that are silent or left
-	maxRemoved  = 1000           // rows of each table per CleanUp
+	maxRemoved = 1000 // rows of each table per CleanUp
 )
 
+// ForgetAfter is the time of WithForgetAfter.
+func (r *Roster) ForgetAfter() time.Duration { return r.forget }
+
 // CleanUp removes what WithRetention does not keep, and candidates that left or fell
-// silent a day ago: at most 1000 rows of each table. It returns how many rows it removed.
+// silent a day ago (WithForgetAfter): at most 1000 rows of each table. It returns how many rows it removed.
 // Each roster whose candidate leads calls it once an hour. Concurrent calls do not wait
 // for each other.
 func (r *Roster) CleanUp(ctx context.Context) (removed int64, err error) {
 	var candidates, terms int64
 	err = tell(ctx, r.config, r.pool, func(q *db.Queries) (err error) {
-		candidates, err = q.RemoveCandidates(ctx, db.RemoveCandidatesParams{AgeSeconds: int64(forgetAfter.Seconds()), AtMost: maxRemoved})
+		candidates, err = q.RemoveCandidates(ctx, db.RemoveCandidatesParams{AgeSeconds: int64(r.forget.Seconds()), AtMost: maxRemoved})
 		return err
 	})
 	if err != nil {

@@ -22,6 +22,7 @@ type config struct {
 	metadata json.RawMessage
 	age      time.Duration
 	keep     int
+	forget   time.Duration
 	onError  func(error)
 
 	onRecovered func(time.Duration)
@@ -36,6 +37,8 @@ const (
 	minAge          = time.Hour
 	maxAge          = 10 * 365 * 24 * time.Hour
 	defaultKeep     = 10_000
+	forgetAfter     = 24 * time.Hour // candidates that are silent or left
+	maxForget       = 30 * 24 * time.Hour
 	maxKeep         = 1_000_000
 	maxIdentifier   = 63 // bytes; PostgreSQL truncates longer names
 	maxVersion      = 100
@@ -113,6 +116,19 @@ func WithRetention(age time.Duration, terms int) Option {
 	}
 }
 
+// WithForgetAfter sets how long the roster keeps a candidate that has left or fallen silent: 1 m to 30 days.
+// Default a day. It is removed within the hour after that, and each process with a random id that was killed stays so
+// long. Give all processes the same, and the roster of the page too.
+func WithForgetAfter(d time.Duration) Option {
+	return func(c *config) error {
+		c.forget = d
+		if d < time.Minute || d > maxForget {
+			return fmt.Errorf("WithForgetAfter(%v): want 1m to %v", d, maxForget)
+		}
+		return nil
+	}
+}
+
 // WithOnError sets a function that the roster calls once when writes begin to fail, with the first error, once
 // when it then drops terms because too many wait, and for each row that the server refuses (ErrDropped). The
 // writing goroutine waits for it. A panic is recovered. Default: none; Stats returns the last error.
@@ -140,7 +156,7 @@ func WithOnRecovered(onRecovered func(after time.Duration)) Option {
 
 func configure(opts []Option) (config, error) {
 	c := config{schema: defaultSchema, interval: defaultInterval, version: buildVersion(), metadata: json.RawMessage("{}"),
-		age: defaultAge, keep: defaultKeep}
+		age: defaultAge, keep: defaultKeep, forget: forgetAfter}
 	for i, opt := range opts {
 		if opt == nil {
 			return c, fmt.Errorf("%w: option %d is nil", elector.ErrConfig, i+1)

@@ -405,6 +405,8 @@ func TestABadArgumentIsAnErrorThatNamesIt(t *testing.T) {
 		"want 1 <= terms <= 1000000":                  WithRetention(time.Hour, 0),
 		"WithRetention(1h0m0s, 1000001)":              WithRetention(time.Hour, 1_000_001),
 		"WithOnError":                                 WithOnError(nil),
+		"WithForgetAfter(59.999999999s)":              WithForgetAfter(time.Minute - 1),
+		"WithForgetAfter(720h0m0.000000001s)":         WithForgetAfter(maxForget + 1),
 		"WithOnRecovered":                             WithOnRecovered(nil),
 		"option 1 is nil":                             nil,
 	} {

@@ -3,6 +3,8 @@
 package command_test
 
 import (
+	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -13,8 +15,10 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/e2e/docscheck"
+	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/internal/deputy"
 	"github.com/pgelector/pgelector/internal/lockkey"
+	"github.com/pgelector/pgelector/roster"
 )
 
 func lead(t *testing.T, dsn, election, id string, more ...string) *running {
@@ -180,4 +184,25 @@ func TestDoctorNamesTheStrangerOnASeat(t *testing.T) {
 	for _, r := range []*running{following, leading} {
 		r.stops(t)
 	}
+}
+
+// A process that was killed comes back under another name: its old one is of no use to whoever looks for the cause.
+func TestStatusShowsWhoIsNotSeenAnyMore(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	pool, err := sql.Open("pgx", dsn)
+	check(t, err)
+	published, err := roster.New(pool, roster.WithPublishInterval(time.Second))
+	check(t, err)
+	check(t, published.Migrate(t.Context()))
+	e, err := elector.New(pool, name(t), elector.WithCandidateID("killed"), elector.WithHooks(published))
+	check(t, err)
+	check(t, e.Start(context.Background()))
+	eventually(t, "it is published", func() bool { return published.Stats().Writes > 0 })
+	check(t, pool.Close()) // its publications end, and nobody says why
+	eventually(t, "status shows it", func() bool {
+		return strings.Contains(strings.Join(strings.Fields(invoke(t, at(dsn), "status", "--roster", "pgelector", name(t)).out), " "), "not seen killed published ")
+	})
+	_ = e.Stop(t.Context())
+	_ = published.Close(t.Context())
 }

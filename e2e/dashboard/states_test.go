@@ -84,7 +84,7 @@ func TestInABrowserTroubleComesFirstAndNothingIsGreenThatIsNotKnownToBeWell(t *t
 		return slices.Contains(evaluate[[]string](t, tab, states), "c-leader-frozen: the leader was not seen for N s")
 	})
 	want := []string{"e-nobody-healthy: nobody leads: no candidate is healthy (0.1, 0.3)", "f-nobody-there: nobody leads: no candidate was seen for N s",
-		"d-follower-ill: a candidate is unhealthy (0.42)", "b-follower-gone: a candidate was not seen for N s", "c-leader-frozen: the leader was not seen for N s", "a-well: led"}
+		"d-follower-ill: a candidate is unhealthy (0.42)", "b-follower-gone: led without a deputy: " + web2 + " was not seen for N s", "c-leader-frozen: the leader was not seen for N s", "a-well: led"}
 	see(t, tab, address+"?refresh=off", "troubles", func(s sight) {
 		fit(t, tab, s)
 		if got := evaluate[[]string](t, tab, states); !slices.Equal(got, want) {

@@ -86,14 +86,14 @@ func (c *Candidate) began() time.Time {
 	return time.Time{}
 }
 
-// publish adds what the live candidates say of themselves.
+// publish adds what the candidates that have not left say of themselves.
 func (s *Snapshot) publish(candidates []roster.Candidate) {
 	of := map[int64][]Published{}
 	for _, c := range candidates {
-		if c.State != roster.Live {
+		if c.State == roster.Left {
 			continue
 		}
-		p := Published{ID: c.CandidateID, Version: c.Version, Metadata: c.Metadata, At: c.PublishedAt.UTC(),
+		p := Published{Silent: c.State == roster.Silent, ID: c.CandidateID, Version: c.Version, Metadata: c.Metadata, At: c.PublishedAt.UTC(),
 			Score: c.Health, Healthy: c.IsHealthy, Minimum: c.Minimum, Why: c.Why, HealthMetadata: c.HealthMetadata}
 		if !c.CheckedAt.IsZero() {
 			at := c.CheckedAt.UTC()

@@ -40,7 +40,7 @@ type Election struct {
 	Token   int64       `json:"token,string,omitempty"` // of the leader's term, if a roster knows it
 	Waiting []Candidate `json:"waiting"`                // others, in the order of the queue
 
-	Published []Published `json:"published,omitempty"` // the live candidates, if a roster was read
+	Published []Published `json:"published,omitempty"` // the candidates that have not left, if a roster was read
 
 	Blockers []string `json:"blockers,omitempty"` // while nobody leads: who keeps the lock from all candidates, and how to end that
 }
@@ -63,8 +63,9 @@ type Candidate struct {
 	left time.Duration // of the lease, by the server's clock
 }
 
-// Published is what a live candidate says of itself in a roster.
+// Published is what a candidate that has not left says of itself in a roster.
 type Published struct {
+	Silent         bool              `json:"silent,omitempty"` // it has published nothing for three intervals
 	ID             string            `json:"candidate"`
 	Version        string            `json:"version,omitempty"`
 	Metadata       map[string]string `json:"metadata,omitempty"`

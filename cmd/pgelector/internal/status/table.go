@@ -64,7 +64,11 @@ func (s Snapshot) WriteTable(w io.Writer) error {
 			continue
 		}
 		for _, p := range e.followers() {
-			fmt.Fprintf(table, "\tfollows\t%s\t\t\t\t\t", Shown(p.ID))
+			role, since := "follows", ""
+			if p.Silent {
+				role, since = "not seen", ago("published ", &p.At, s.At)
+			}
+			fmt.Fprintf(table, "\t%s\t%s\t\t\t\t\t%s", role, Shown(p.ID), since)
 			end("", e.health(p.ID))
 		}
 	}
