@@ -179,6 +179,34 @@ func (c timelessConn) SetReadDeadline(at time.Time) error {
 	return c.Conn.SetReadDeadline(at)
 }
 
+// A lateConn loses the first deadline that ends a wait, as one whose Read sets a deadline of its own just after it.
+type lateConn struct {
+	net.Conn
+	lost *atomic.Int32
+}
+
+func (c lateConn) SetReadDeadline(at time.Time) error {
+	if at.Equal(time.Unix(1, 0)) && c.lost.Add(1) == 1 {
+		return nil
+	}
+	return c.Conn.SetReadDeadline(at)
+}
+
+func TestADeadlineThatEndsAWaitIsSetUntilTheWaitHasEnded(t *testing.T) {
+	var lost atomic.Int32
+	talking(t, &talk{wrapping: func(c net.Conn) net.Conn { return lateConn{c, &lost} }}, func(t *testing.T, c *pin.Conn) {
+		stop, began := listenFor(t, c), time.Now()
+		stop()
+		if took := time.Since(began); lost.Load() < 2 || took > 10*time.Millisecond {
+			t.Errorf("the deadline was set %d times, and the wait ended after %v", lost.Load(), took)
+		}
+		if err := pingFor(t, c); err != nil {
+			t.Error(err)
+		}
+		c.Discard(true, true)
+	})
+}
+
 func TestAConnectionOfPgxWithoutDeadlinesThatCanBeSetIsNotWaitedOn(t *testing.T) {
 	var now atomic.Bool
 	for name, wrapping := range map[string]func(net.Conn) net.Conn{
