@@ -291,7 +291,7 @@ func TestTheFirstProgramIsShort(t *testing.T) {
 // A newcomer reads the whole README, and one page for a question.
 func TestTheReadmeAndThePagesAreShort(t *testing.T) {
 	for page, limit := range map[string]int{"../README.md": 1500, "../CONTRIBUTING.md": 2500, "get-started.md": 855, "modes.md": 1240, "testing.md": 710,
-		"fencing.md": 1200, "servers.md": 1960, "command.md": 1300, "how-it-works.md": 1540, "evidence.md": 550, "operating.md": 1700, "runbook.md": 1600, "features.md": 740, "threats.md": 800,
+		"fencing.md": 1200, "servers.md": 1960, "command.md": 1300, "how-it-works.md": 1540, "evidence.md": 550, "operating.md": 1010, "runbook.md": 1600, "features.md": 740, "threats.md": 800,
 		"observing.md": 2260, "migrating.md": 2200, "shards.md": 555, "recipes.md": 520, "migrations.md": 620, "protocol.md": 900, "proof.md": 900} {
 		if n := len(strings.Fields(read(t, page))); n > limit {
 			t.Errorf("%s has %d words, want at most %d", page, n, limit)
@@ -416,11 +416,61 @@ func TestThePageShowsEachKeyOfAHealthReport(t *testing.T) {
 	}
 }
 
-func TestTheTableOfAlertsMatchesTheRules(t *testing.T) {
-	page := found(t, "operating.md", "(?m)^\\| `(Pgelector\\w+)` \\| (\\w+) \\|")
+func TestTheAlertsOfTheRunbookMatchTheRules(t *testing.T) {
+	page := found(t, "runbook.md", `(?m)^### (Pgelector\w+)\n\n\*\*(\w+)\.\*\*`)
 	rules := found(t, "../hooks/prometheus/alerts.yaml", `(?s)- alert: (\w+)\n.*?severity: (\w+)`)
 	if len(rules) == 0 || !slices.Equal(page, rules) {
 		t.Errorf("the page has %q\nthe rules are %q", page, rules)
+	}
+	for _, rule := range rules {
+		name, _, _ := strings.Cut(rule, " ")
+		url := "runbook_url: https://github.com/pgelector/pgelector/blob/main/docs/runbook.md#" + strings.ToLower(name) + "\n"
+		if !strings.Contains(read(t, "../hooks/prometheus/alerts.yaml"), url) {
+			t.Errorf("%s has no %q", name, url)
+		}
+	}
+}
+
+// Errors, log lines and help name anchors of the runbook.
+func TestTheRunbookHasEachAnchorThatTheCodeNames(t *testing.T) {
+	named := 0
+	for _, pattern := range []string{"../*/*.go", "../*/*/*.go", "../*/*/*/*.go", "../hooks/prometheus/*.yaml"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			for _, anchor := range found(t, file, `docs/runbook\.md#([a-z-]+)`) {
+				named++
+				if err := follow("runbook.md", "#"+anchor); err != nil {
+					t.Errorf("%s: %v", file, err)
+				}
+			}
+		}
+	}
+	if named < 15 {
+		t.Errorf("only %d anchors are named", named)
+	}
+}
+
+// The documents of the adapters list the lines.
+func TestTheRunbookHasEachLineThatMayAskForActionAndEachExitCode(t *testing.T) {
+	page := read(t, "runbook.md")
+	lines := found(t, "../hooks/slog/slog.go", `(?m)^//\t(?:warn|error) +(\S+(?: \S+)*)  +`)
+	for _, line := range slices.Compact(lines) {
+		line, _, _ = strings.Cut(line, "  ")
+		if !strings.Contains(page, line) {
+			t.Errorf("the page does not have the line %q", line)
+		}
+	}
+	codes := found(t, "command.md", `(?m)^\| (\d+) \| `)
+	if len(lines) < 15 || len(codes) < 8 {
+		t.Errorf("there are only %q and %q", lines, codes)
+	}
+	for _, code := range codes {
+		if !regexp.MustCompile(`(?m)^\| (?:\d+, )*` + code + `(?:, \d+)* \| `).MatchString(page) {
+			t.Errorf("the page does not have the exit code %s", code)
+		}
 	}
 }
 
