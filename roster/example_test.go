@@ -21,8 +21,6 @@ func openPool() *sql.DB {
 	}
 	mock.ExpectBegin()
 	mock.ExpectQuery("-- name: Installed").WillReturnRows(sqlmock.NewRows([]string{"has_schema", "has_roster"}).AddRow(true, true))
-	mock.ExpectRollback()
-	mock.ExpectBegin()
 	mock.ExpectQuery("-- name: Version").WillReturnRows(sqlmock.NewRows([]string{"version"}).AddRow(3))
 	mock.ExpectRollback()
 	began := time.Date(2026, 11, 21, 3, 0, 0, 0, time.UTC)

@@ -17,28 +17,28 @@ import (
 	"github.com/pgelector/pgelector/electortest"
 )
 
-// tables answers each statement of the roster.
-type tables func(ctx context.Context, statement string) ([][]driver.Value, error)
+// answerer answers each statement of the roster.
+type answerer func(ctx context.Context, statement string) ([][]driver.Value, error)
 
-func (t tables) Connect(context.Context) (driver.Conn, error) { return t, nil }
-func (t tables) Driver() driver.Driver                        { return nil }
-func (t tables) Prepare(string) (driver.Stmt, error)          { return nil, errors.ErrUnsupported }
-func (t tables) Close() error                                 { return nil }
-func (t tables) Begin() (driver.Tx, error)                    { return t, nil }
-func (t tables) Commit() error                                { return nil }
-func (t tables) Rollback() error                              { return nil }
+func (t answerer) Connect(context.Context) (driver.Conn, error) { return t, nil }
+func (t answerer) Driver() driver.Driver                        { return nil }
+func (t answerer) Prepare(string) (driver.Stmt, error)          { return nil, errors.ErrUnsupported }
+func (t answerer) Close() error                                 { return nil }
+func (t answerer) Begin() (driver.Tx, error)                    { return t, nil }
+func (t answerer) Commit() error                                { return nil }
+func (t answerer) Rollback() error                              { return nil }
 
-func (t tables) ExecContext(ctx context.Context, query string, _ []driver.NamedValue) (driver.Result, error) {
+func (t answerer) ExecContext(ctx context.Context, query string, _ []driver.NamedValue) (driver.Result, error) {
 	_, err := t.answer(ctx, query)
 	return driver.RowsAffected(0), err
 }
 
-func (t tables) QueryContext(ctx context.Context, query string, _ []driver.NamedValue) (driver.Rows, error) {
+func (t answerer) QueryContext(ctx context.Context, query string, _ []driver.NamedValue) (driver.Rows, error) {
 	all, err := t.answer(ctx, query)
 	return &rows{all}, err
 }
 
-func (t tables) answer(ctx context.Context, query string) ([][]driver.Value, error) {
+func (t answerer) answer(ctx context.Context, query string) ([][]driver.Value, error) {
 	if query == db.RollBackAndChain {
 		return nil, nil
 	}
@@ -60,7 +60,7 @@ func (r *rows) Next(row []driver.Value) error {
 }
 
 // on returns a roster on the tables.
-func on(t *testing.T, answers tables) *Roster {
+func on(t *testing.T, answers answerer) *Roster {
 	t.Helper()
 	pool := sql.OpenDB(answers)
 	t.Cleanup(func() { pool.Close() })

@@ -2,7 +2,6 @@ package roster
 
 import (
 	"database/sql"
-	"fmt"
 	"os"
 	"reflect"
 	"regexp"
@@ -14,6 +13,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/tables"
 	"github.com/pgelector/pgelector/roster/internal/db"
 )
 
@@ -122,42 +122,13 @@ func TestNoStatementNamesATableOutsideTheChosenSchema(t *testing.T) {
 	for name, statement := range statements {
 		left := statement
 		for _, found := range table.FindAllString(statement, -1) {
-			if !strings.HasPrefix(found, placeholder) && !strings.HasPrefix(found, "'") {
+			if !strings.HasPrefix(found, tables.Placeholder) && !strings.HasPrefix(found, "'") {
 				t.Errorf("%s names %s", name, found)
 			}
 			left = strings.Replace(left, found, "", 1)
 		}
-		if strings.Contains(left, placeholder) {
+		if strings.Contains(left, tables.Placeholder) {
 			t.Errorf("%s names the schema without a table:\n%s", name, left)
 		}
-	}
-}
-
-func TestAQuotedNameIsOneIdentifier(t *testing.T) {
-	for name, want := range map[string]string{`a`: `"a"`, `a"b`: `"a""b"`, `"`: `""""`, `a.b`: `"a.b"`} {
-		if got := quote(name); got != want {
-			t.Errorf("%s is quoted as %s, want %s", name, got, want)
-		}
-	}
-}
-
-// Between the outer quotes, quotes come in pairs.
-func FuzzQuote(f *testing.F) {
-	f.Add(`"; DROP TABLE x; --`)
-	f.Fuzz(func(t *testing.T, name string) {
-		quoted := quote(name)
-		inner := quoted[1 : len(quoted)-1]
-		if strings.Contains(strings.ReplaceAll(inner, `""`, ""), `"`) || strings.ReplaceAll(inner, `""`, `"`) != name {
-			t.Errorf("%q is quoted as %s", name, quoted)
-		}
-	})
-}
-
-func TestTheLockOfMigrationsIsThatOfTheProtocol(t *testing.T) {
-	page, err := os.ReadFile("../docs/protocol.md")
-	check(t, err)
-	lock := migrationLock("public")
-	if row := fmt.Sprintf("\n%-22s %d, %d\n", "roster", lock.High, lock.Low); !strings.Contains(string(page), row) {
-		t.Errorf("the page lacks%s", row)
 	}
 }

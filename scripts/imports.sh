@@ -14,6 +14,7 @@ declare -A may=(
   [internal/idle]='db internal/pin internal/pgerr' [internal/election]='db internal/pin internal/idle internal/lease internal/gate internal/lockkey internal/pgerr internal/backoff'
   [internal/pooled]="db internal/pin $spine" [internal/pair]="db $spine" [internal/holder]="db internal/pooled $spine"
   [internal/queue]="db internal/pooled $spine"
+  [internal/tables]='db internal/pooled'
   [internal/pin]='db internal/pgerr internal/backoff'
   [internal/session]='db internal/gate internal/pin internal/lease internal/pgerr internal/backoff'
   [internal/lock]='db internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pgelector/pgelector/internal/tables"
 	"github.com/pgelector/pgelector/ticks/internal/db"
 )
 
@@ -30,12 +31,12 @@ func TestNoStatementNamesATableOutsideTheChosenSchema(t *testing.T) {
 	for name, statement := range statements {
 		left := statement
 		for _, found := range table.FindAllString(statement, -1) {
-			if !strings.HasPrefix(found, placeholder) && !strings.HasPrefix(found, "'") {
+			if !strings.HasPrefix(found, tables.Placeholder) && !strings.HasPrefix(found, "'") {
 				t.Errorf("%s names %s", name, found)
 			}
 			left = strings.Replace(left, found, "", 1)
 		}
-		if strings.Contains(left, placeholder) {
+		if strings.Contains(left, tables.Placeholder) {
 			t.Errorf("%s names the schema without a table:\n%s", name, left)
 		}
 	}
