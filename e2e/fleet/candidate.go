@@ -287,6 +287,7 @@ func (e *entry) lead(ctx context.Context, term *elector.Term) error {
 		case <-time.After(rand.N(writing)):
 		}
 	}
+	time.Sleep(e.Winds)
 	at := history.Now()
 	overdue := time.Now().After(term.Deadline().Add(e.LeaseLength() / drainShare))
 	e.record(history.Event{Kind: history.Ended, At: at, Token: term.Token(), Overdue: overdue})

@@ -1,7 +1,7 @@
 // Package model is the protocol of an election: its state, its actions and its invariants. There is one
 // source for two uses. Each expression prints itself as SMT-LIB, so that z3 proves the invariants for any
 // number of sessions, transactions and primaries, any lease, and any drift of clocks below the margin. And
-// each expression evaluates itself, so that traces, and recorded runs, are checked against the same actions.
+// each expression evaluates itself, so that traces, and recorded runs, are checked against the same actions (package replay).
 //
 // Read lease.go first. docs/proof.md says what is proved, and what is assumed.
 //

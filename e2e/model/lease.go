@@ -68,6 +68,7 @@ func lease(name, weakened string, dies bool) *Part {
 	// jump ahead, and back to this.
 	shown := func(x, since Expr) Expr { return Minus(Min(Minus(now.At(), since), length.At(x)), loss.At()) }
 	believes := func(x Expr) Expr { return And(leads.At(x), Less(shown(x, proof.At(x)), validity(x))) }
+	p.believes = believes
 	acts := func(x Expr) Expr {
 		return And(work.At(x), Not(abandoned.At(x)), Less(shown(x, proof.At(x)), safety(x)))
 	}
@@ -87,7 +88,7 @@ func lease(name, weakened string, dies bool) *Part {
 				covers = Eq(margin.At(x), Zero)
 			}
 			waits := AtMost(length.At(x), delay.At())
-			if without("SHORT_DELAY") {
+			if !dies || without("SHORT_DELAY") {
 				waits = True
 			}
 			return And(Less(Zero, length.At(x)), AtMost(Zero, drain.At(x)), Less(Zero, validity(x)), covers, waits)

@@ -17,6 +17,7 @@ type Part struct {
 	Invariant  []Claim
 	Properties []Claim // what the invariant implies
 
+	believes func(x Expr) Expr   // of the part lease
 	bounds   int                 // quantifiers
 	example  map[*Var][]int64    // constants of searches
 	prefix   []string            // how each trace begins
@@ -283,6 +284,9 @@ func (p *Part) Action(name string) *Action {
 	}
 	return nil
 }
+
+// Believes says whether the session of that number may believe that it leads.
+func (p *Part) Believes(x int64) Expr { return p.believes(N(x)) }
 
 // Broken is the first claim that the state breaks, or nil.
 func (s *State) Broken(claims []Claim) *Claim {

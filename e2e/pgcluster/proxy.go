@@ -25,10 +25,11 @@ type Proxy struct {
 	cancels  bool // the end of a client is kept from the server after a cancel request
 
 	mu              sync.Mutex
-	route           []string  // where new connections lead, in turn; "" refuses one
-	made            int       // connections by the route
-	diverted        []string  // where the next ones lead first
-	refusing        time.Time // until then new connections are refused
+	route           []string       // where new connections lead, in turn; "" refuses one
+	made            int            // connections by the route
+	diverted        []string       // where the next ones lead first
+	watch           func() Watcher // nil: nobody watches
+	refusing        time.Time      // until then new connections are refused
 	latency, jitter time.Duration
 	first           time.Duration // the first bytes of a new connection are late by that
 	closed          bool
@@ -76,6 +77,20 @@ func (p *Proxy) Slow(latency, jitter time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.latency, p.jitter = latency, jitter
+}
+
+// A Watcher sees what the proxy reads on one connection, before it passes that on, or holds it back.
+type Watcher interface {
+	Client(b []byte)    // from the client
+	Server(b []byte)    // from the server
+	Closed(client bool) // the client, or the server, has closed its end, or the proxy has broken the connection
+}
+
+// Watch has each new connection watched.
+func (p *Proxy) Watch(watch func() Watcher) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.watch = watch
 }
 
 // delay returns by how much a part of a stream is late.
@@ -173,6 +188,9 @@ func (p *Proxy) enter(l *link) (upstream string, ok bool) {
 		return "", false
 	}
 	p.links[l] = struct{}{}
+	if p.watch != nil {
+		l.watch = p.watch()
+	}
 	l.late = p.first
 	return upstream, true
 }
@@ -231,6 +249,7 @@ func (g *gate) pass(severed <-chan struct{}) bool {
 // link is one client's connection and the matching connection to the server.
 type link struct {
 	client  *net.TCPConn
+	watch   Watcher       // may be nil
 	late    time.Duration // the first bytes of the client
 	severed chan struct{} // closed when the link is broken
 	cancels bool          // the client has sent a cancel request: set while it is read, read after that
@@ -275,6 +294,21 @@ func (l *link) attach(server *net.TCPConn) bool {
 	}
 	l.server = server
 	return true
+}
+
+// show shows the watcher what was read.
+func (l *link) show(from *net.TCPConn, b []byte, err error) {
+	switch {
+	case l.watch == nil:
+		return
+	case from == l.client:
+		l.watch.Client(b)
+	default:
+		l.watch.Server(b)
+	}
+	if err != nil {
+		l.watch.Closed(from == l.client)
+	}
 }
 
 // reset closes a connection with RST instead of FIN.
@@ -329,9 +363,7 @@ func (p *Proxy) pump(l *link, from, to *net.TCPConn, late time.Duration) {
 		b := make([]byte, 32<<10)
 		for {
 			n, err := from.Read(b)
-			if !p.network.pass(l.severed) {
-				return
-			}
+			l.show(from, b[:n], err)
 			if l.forgotten.Load() {
 				<-l.severed
 				return
@@ -351,6 +383,9 @@ func (p *Proxy) pump(l *link, from, to *net.TCPConn, late time.Duration) {
 		select {
 		case <-time.After(time.Until(one.due)):
 		case <-l.severed:
+		}
+		if !p.network.pass(l.severed) {
+			continue
 		}
 		if l.forgotten.Load() {
 			<-l.severed

@@ -57,6 +57,7 @@ var given = map[string]string{
 	"docs/operating.md":    "100 ms, 250 ms, 3 s, 15 minutes",
 	"docs/protocol.md":     "10 s, 8 bytes, 63 bytes",
 	"docs/migrating.md":    "1 s, 2 s, 3 s, 5 s, 7 s, 10 s, 15 s, 30 s, 60 s, 100 ms",
+	"docs/proof.md":        "100 ms, 500 ms",
 	"docs/servers.md":      "3 s, 5 s, 10 s, 12 s, 15 s, 30 s, 31 s, 60 s, 100 bytes, 0.7 ×",
 	"docs/shards.md":       "10,000",
 	"docs/testing.md":      "30 s",
@@ -222,7 +223,7 @@ func named(name string) step {
 // A change of what a step imports runs it again.
 func TestAStepIsOfAllThatItImports(t *testing.T) {
 	t.Chdir("..")
-	for name, packages := range map[string]string{"torture": "./torture", "cluster": "./ha", "simulation": "./simulation", "soak": ".", "matrix": "."} {
+	for name, packages := range map[string]string{"torture": "./torture", "replay": "./replay/record", "cluster": "./ha", "simulation": "./simulation", "soak": ".", "matrix": "."} {
 		all, err := exec.Command("go", "list", "-deps", "-test", packages).Output()
 		if err != nil {
 			t.Fatal(err)
