@@ -8,6 +8,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -272,5 +273,35 @@ func TestAnyNumberOfProcessesMigrateTicksAndTheRosterAtOnce(t *testing.T) {
 			all.Go(func() { rosterOn(t, pool, "pgelector") })
 		}
 		all.Wait()
+	})
+}
+
+// Commits wait for the standby, so a promotion loses none.
+func TestTicksGoOnOnceEachOnAPromotedStandby(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		primary := own(t)
+		standby, err := primary.AddStandby(t.Context())
+		check(t, err)
+		p, s := on(t, primary), on(t, standby)
+		p.set(t, "synchronous_standby_names", "*")
+		election, schema := p.election(t), "public"
+		var address atomic.Pointer[string]
+		move := func(to *server) { dsn := to.DSN(); address.Store(&dsn) }
+		move(p)
+		var all []*ticking
+		done := func() int { return len(all[0].seen(ticks.Done)) + len(all[1].seen(ticks.Done)) }
+		for i := range 2 {
+			pool := d.openMoving(t, i, &address)
+			all = append(all, s.ticksOn(t, pool, schema, none))
+			s.stand(t, pool, election).run(t, all[i].Lead)
+		}
+		eventually(t, "ticks are done", func() bool { return done() >= 3 })
+		check(t, primary.Kill())
+		move(s)
+		check(t, standby.Promote(soon(t)))
+		before := done()
+		eventually(t, "ticks are done on the promoted server", func() bool { return done() >= before+5 })
+		all[0].once(t, s.admin, 0)
 	})
 }

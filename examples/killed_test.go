@@ -236,14 +236,21 @@ func TestEachTickIsDoneOnceWhileLeadersChange(t *testing.T) {
 		check(t, pool.QueryRow("SELECT count(*) FROM done").Scan(&n))
 		return n
 	}
-	kills, stops := 0, 0
+	kills, stops, freezes := 0, 0, 0
 	for change := 1; change <= *ticks/16; change++ {
 		eventually(t, "ticks are done", func() bool { return done() >= 16*change })
 		leader := f.leader("")
-		if change%2 == 0 {
+		switch {
+		case change%12 == 5: // it thaws when another one leads
+			check(t, sandbox.Stop(f.all[leader].Process.Pid))
+			f.leader(leader)
+			check(t, f.all[leader].Process.Signal(syscall.SIGCONT))
+			freezes++
+			continue
+		case change%2 == 0:
 			f.kill(leader)
 			kills++
-		} else {
+		default:
 			p := f.all[leader]
 			check(t, p.Process.Signal(syscall.SIGTERM))
 			check(t, p.Wait())
@@ -264,7 +271,7 @@ func TestEachTickIsDoneOnceWhileLeadersChange(t *testing.T) {
 	if early > 0 {
 		t.Errorf("%d ticks were done before their time by a process's clock", early)
 	}
-	t.Logf("%d ticks were done once each, over %d kills and %d hand-overs", all, kills, stops)
+	t.Logf("%d ticks were done once each, over %d kills and %d hand-overs, and %d freezes", all, kills, stops, freezes)
 }
 
 func TestTheOutboxIsPublishedOnceAndInTheOrderOfEachRowWhileLeadersAreKilled(t *testing.T) {

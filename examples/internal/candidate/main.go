@@ -61,7 +61,7 @@ func run(ctx context.Context, work, driver, id, load string) error {
 	case "http":
 		return serve(ctx, pool, newElector, id)
 	}
-	e, err := newElector()
+	e, err := elector.New(pool, "example", elector.WithCandidateID(id), elector.WithRetryInterval(retry), elector.WithLease(4*time.Second)) // freezes are waited for
 	if err != nil {
 		return err
 	}
