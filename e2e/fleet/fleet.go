@@ -287,6 +287,7 @@ type Seat struct {
 	Retry       time.Duration    // 0 means the constant Retry
 	Lease       time.Duration    // 0 means the constant Lease
 	Heartbeat   time.Duration    // 0 means the constant Heartbeat, or with a Lease the elector's default
+	Scope       elector.Scope    // WithScope
 	Winds       time.Duration    // how long its work goes on when its term has ended
 	Idle        bool             // as the leader it writes once: after that no statement between two heartbeats shows that its session has ended
 }
@@ -363,6 +364,9 @@ func (p spec) options() []elector.SessionOption {
 	}
 	if p.Idle {
 		opts = append(opts, elector.WithValidateInterval(0))
+	}
+	if p.Scope != elector.Auto {
+		opts = append(opts, elector.WithScope(p.Scope))
 	}
 	if p.LockDelay {
 		opts = append(opts, elector.WithLockDelay(p.LeaseLength()))

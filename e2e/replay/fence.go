@@ -98,10 +98,27 @@ func (r *replay) confirmed(i int, e Event, x int) {
 	r.fence.Set("xid", 0, token-1) // other transactions
 	r.fence.must("look", int64(x))
 	r.fence.must("barrier and token", int64(x))
+	if !r.inside[x] {
+		r.begin(x)
+	}
+}
+
+// begin begins a term, if the answer was read in time.
+func (r *replay) begin(x int) {
 	r.fence.must("begin", int64(x))
 	if r.lease.try("begin", int64(x)) == "" {
 		r.v.Terms++
 	}
+}
+
+// confirmedSession is the session that Confirm has confirmed: its own, or in transaction scope one on another connection.
+func (r *replay) confirmedSession(e Event, x int) int {
+	for y, owner := range r.owner {
+		if r.inside[y] && owner == e.Who && r.fence.has("holds", y) && r.fence.Get("token", y) == 0 {
+			return y
+		}
+	}
+	return x
 }
 
 func (r *replay) endsSoon(i, conn int) bool {

@@ -16,9 +16,10 @@ import (
 
 // The statements that try the lock, and those that release it. Those of the kernel stand first.
 var (
-	tries    = []string{"TryElection", "TryLock", "TryAsDeputy", "WaitLock"}
+	tries    = []string{"TryElection", "TryLock", "TryAsDeputy", "WaitLock", "TryTransactionLock", "TryInTransaction"}
+	within   = []string{"TryTransactionLock", "TryInTransaction"} // in transaction scope: COMMIT and ROLLBACK release
 	confirms = []string{"ConfirmElection", "Confirm"}
-	unlocks  = []string{"Unlock", "UnlockTo"}
+	ends     = []string{"COMMIT", "ROLLBACK"}
 )
 
 // A Verdict is what a replay found.
@@ -48,6 +49,8 @@ type replay struct {
 	start  history.Time
 
 	session    map[int]int    // by connection
+	sessions   int            // the number of the next session
+	inside     map[int]bool   // sessions whose lock is a transaction's
 	owner      []string       // of a session
 	ended      map[int]bool   // sessions that the server has ended, or that are closed
 	working    map[string]int // the session under which a candidate's work runs, plus 1
@@ -96,21 +99,24 @@ func (p *part) has(name string, x int) bool { return p.Get(name, x) != 0 }
 // Check replays a run of candidates with that lease, and the default margin and drain.
 func Check(events []Event, lease time.Duration) Verdict {
 	r := &replay{events: events, driver: map[string]string{}, session: map[int]int{}, ended: map[int]bool{}, working: map[string]int{}, told: map[int]history.Time{},
-		thawed: map[string]history.Time{}, lastBelief: map[int]history.Time{}, cut: map[string]bool{}, died: map[string]bool{}}
+		thawed: map[string]history.Time{}, lastBelief: map[int]history.Time{}, inside: map[int]bool{}, cut: map[string]bool{}, died: map[string]bool{}}
 	r.v = Verdict{Late: map[string]Tolerance{}, Taken: map[string]int{}, Events: len(events)}
-	entered := 0
-	for _, e := range events {
+	entered, again := 0, 0
+	for i, e := range events {
 		if e.Kind == Sent && (slices.Contains(tries, e.Statement) || slices.Contains(confirms, e.Statement)) {
 			if _, known := r.session[e.Conn]; !known {
 				r.session[e.Conn] = len(r.session)
 			}
 		}
+		if e.Kind == Sent && slices.Contains(within, e.Statement) && r.granted(i, r.answerTo(i)) {
+			again++
+		}
 		if e.Kind == Sent && e.Statement == "EnterTerm" {
 			entered++
 		}
 	}
-	n := max(len(r.session), 1)
-	r.v.Sessions, r.owner = n, make([]string, n)
+	r.sessions, r.owner = len(r.session), make([]string, max(len(r.session)+again, 1))
+	n := len(r.owner)
 	r.lease = newPart(model.Lease(""), r.v.Taken, map[model.Sort]int{"S": n})
 	for name, d := range map[string]time.Duration{"lease": lease, "margin": lease / 10, "drain": lease / 5} {
 		r.lease.SetAll(name, int64(d))
@@ -128,6 +134,7 @@ func Check(events []Event, lease time.Duration) Verdict {
 	for i := 0; i < len(r.events) && r.v.Rejected == ""; i++ {
 		r.take(i)
 	}
+	r.v.Sessions = r.sessions
 	return r.v
 }
 
@@ -204,6 +211,18 @@ func (r *replay) sent(i int, e Event, x int) {
 	switch {
 	case slices.Contains(tries, e.Statement) && r.granted(i, a):
 		kind = model.Try
+		if r.fence.has("ended", x) { // the transaction that held the lock is over, and the connection is used again
+			x = r.anew(e)
+		}
+		if slices.Contains(within, e.Statement) {
+			r.inside[x] = true
+			r.fence.Set("inside", x, 1)
+		}
+	case r.inside[x] && slices.Contains(ends, e.Statement):
+		kind = model.Unlock
+		if r.working[e.Who]-1 != x {
+			r.over(x)
+		}
 	case e.Statement == "Unlock", e.Statement == "UnlockTo" && a != nil && len(a.Row) > 1 && a.Row[1] == "t":
 		kind = model.Unlock
 		if r.working[e.Who]-1 != x {
@@ -219,6 +238,15 @@ func (r *replay) sent(i int, e Event, x int) {
 	}
 }
 
+// anew has a new session on a connection.
+func (r *replay) anew(e Event) (x int) {
+	x = r.sessions
+	r.sessions++
+	r.session[e.Conn], r.owner[x] = x, e.Who
+	r.lease.must("open", int64(x))
+	return x
+}
+
 // answered reads an answer.
 func (r *replay) answered(i int, e Event, x int) {
 	if r.lease.Get("phase", x) == model.Sent {
@@ -230,6 +258,10 @@ func (r *replay) answered(i int, e Event, x int) {
 	if r.lease.Get("phase", x) != model.Executed {
 		return
 	}
+	if r.inside[x] && e.State != "" && r.fence.has("holds", x) { // an error frees the locks of a transaction
+		r.end(e, x)
+		return
+	}
 	tried := r.lease.Get("kind", x) == model.Try
 	r.lease.must("answer", int64(x))
 	if tried {
@@ -238,8 +270,12 @@ func (r *replay) answered(i int, e Event, x int) {
 		}
 		r.fence.must("grant", int64(x))
 	}
-	if slices.Contains(confirms, e.Statement) && len(e.Row) > 2 && e.Row[0] == "t" {
-		r.confirmed(i, e, x)
+	switch {
+	case slices.Contains(confirms, e.Statement) && len(e.Row) > 2 && e.Row[0] == "t":
+		r.confirmed(i, e, r.confirmedSession(e, x))
+	case e.Statement == "PingTransaction" && e.State == "" && r.fence.Get("token", x) > 0 && !r.fence.has("begun", x):
+		r.fence.must("stay", int64(x))
+		r.begin(x)
 	}
 }
 
@@ -302,6 +338,9 @@ func (r *replay) answerTo(i int) *Event {
 func (r *replay) granted(i int, a *Event) bool {
 	if a == nil || a.State != "" {
 		return false
+	}
+	if r.events[i].Statement == "TryInTransaction" {
+		return a.Tag == "SELECT 2"
 	}
 	if r.events[i].Statement != "WaitLock" {
 		return len(a.Row) > 0 && (a.Row[0] == "granted" || a.Row[0] == "t")

@@ -86,15 +86,18 @@ func build(t *testing.T, edits []edit) (program string) {
 
 func TestARunIsAcceptedByItsReplay(t *testing.T) {
 	t.Parallel()
-	length := "20s"
+	program := build(t, nil)
+	runs := [][]string{{"-for", "20s"}}
 	if *all {
-		length = "2m"
+		runs = [][]string{{"-for", "2m", "-scope", "transaction"}, {"-for", "2m"}}
 	}
-	out, err := exec.Command(build(t, nil), "-for", length).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	for _, args := range runs {
+		out, err := exec.Command(program, args...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, out)
+		}
+		t.Logf("%v\n%s", args, out)
 	}
-	t.Logf("%s", out)
 }
 
 func TestARunOfAWeakenedLibraryIsRejectedByItsReplay(t *testing.T) {

@@ -8,6 +8,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -25,10 +26,13 @@ import (
 	"github.com/pgelector/pgelector/e2e/history"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/e2e/replay"
+	"github.com/pgelector/pgelector/elector"
 )
 
 var (
 	length = flag.Duration("for", 20*time.Second, "how long to run")
+	driver = flag.String("driver", "", "of all candidates: pgx or postgres (lib/pq); empty: of some each")
+	scope  = flag.String("scope", "", "of all locks: transaction; empty: session")
 	only   = flag.String("faults", "", "make only these faults, separated by a slash")
 	seed   = flag.Uint64("seed", 1, "of the faults")
 	keep   = flag.String("keep", "", "keep the tape in this file")
@@ -73,6 +77,12 @@ type stage struct {
 func run(ctx context.Context) (err error) {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
+	for i := range seats {
+		seats[i].By = cmp.Or(*driver, seats[i].By)
+		if *scope == "transaction" {
+			seats[i].Scope, seats[i].Draws, seats[i].Takeover = elector.TransactionScope, false, []elector.Takeover{elector.Poll, elector.Deputy}[i%2]
+		}
+	}
 	s := &stage{proxies: map[string]*pgcluster.Proxy{}, rnd: rand.New(rand.NewPCG(*seed, 0)), faults: map[string]int{}}
 	if s.server, err = pgcluster.Start(ctx); err != nil {
 		return err
