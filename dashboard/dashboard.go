@@ -15,11 +15,12 @@
 //
 // # The page
 //
-// The page works at any path. It runs no script and loads nothing from elsewhere, as its
+// The page works at any path. It runs one script of its own and loads nothing from elsewhere, as its
 // Content-Security-Policy enforces. It shows everything that candidates publish as text,
 // cut to 200 bytes, 20 pairs of metadata per candidate and 128 KiB of metadata in all. It
-// refreshes itself with a meta element ([WithRefresh]). A link pauses that, and so does the field
-// of the search when it is chosen: a refresh would take away what is typed.
+// refreshes itself ([WithRefresh]) and keeps what is open, typed, and scrolled to. A link pauses that.
+// Where scripts are off a meta element reloads the page, and the field of the search pauses that, too: a
+// reload would take away what is typed.
 //
 // A table on top has a row for each election: its state, leader and deputy, since when, the
 // leader's health, and who led in the last day ([WithWindow]). A section for each election
@@ -117,14 +118,21 @@ var (
 	pageText string
 	//go:embed style.css
 	style string
+	//go:embed refresh.js
+	script string
 
 	pageTemplate = template.Must(template.New("page").Parse(pageText))
-	styleHash    = sha256.Sum256([]byte(style))
 
-	// policy allows only the page's own style, by its hash.
-	policy = "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(styleHash[:]) +
-		"'; base-uri 'none'; form-action 'self'; frame-ancestors 'self'"
+	// policy allows only the page's own style and script, by their hashes, and that to ask for the page again.
+	policy = "default-src 'none'; style-src " + hash(style) + "; script-src " + hash(script) +
+		"; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'self'"
 )
+
+// hash returns the source of a policy that is this text alone.
+func hash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
 
 // ServeHTTP answers GET and HEAD at any path. The query q searches the names of elections,
 // groups and candidates, page is the number of the page, and with refresh=off the page does

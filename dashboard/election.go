@@ -20,6 +20,8 @@ type election struct {
 	Since      since // when the term began, or the last one ended
 	Token      string
 	Candidates []candidate
+	HasHealth  bool // a candidate has a score
+	HasVersion bool
 	More       int // candidates not shown
 	Timeline   *timeline
 	Strip      *timeline // of the overview: all have one scale
@@ -53,13 +55,14 @@ type term struct {
 func (t term) Wrap() string { return wrap(t.ID) }
 
 // election returns what the page shows of an election. The overview has one window for all of
-// them. budget is the number of bytes left for metadata.
-func (g *found) election(now time.Time, window time.Duration, budget *int) election {
+// them. budget is the number of bytes left for metadata. A candidate has one of the colours of the page.
+func (g *found) election(now time.Time, window time.Duration, budget *int, colours map[string]string) election {
 	e := election{Name: g.name, Note: g.note, Key: strconv.FormatInt(g.key, 10)}
-	colours := colour(g.terms)
+	colour(colours, g.terms)
 	for _, c := range g.candidates {
 		c.Colour = colours[c.ID]
 		e.Candidates = append(e.Candidates, *c)
+		e.HasHealth, e.HasVersion = e.HasHealth || c.Health != "", e.HasVersion || c.Version != ""
 	}
 	slices.SortStableFunc(e.Candidates, func(a, b candidate) int { return rank[a.Role] - rank[b.Role] })
 	e.Leader, e.Deputy = first(e.Candidates, leads), first(e.Candidates, deputy)

@@ -49,10 +49,10 @@ func TestElectionsAreTheNamedFirstThenThoseOfTheRosterByName(t *testing.T) {
 	if len(others) != 1 || others[0].Key != "77" || others[0].ID != "stranger" {
 		t.Errorf("others are %+v", others)
 	}
-	if e := all[3].election(noon, time.Hour, new(int)); e.Leader == nil || e.Leader.ID != "z" || len(e.Candidates) != 1 {
+	if e := all[3].election(noon, time.Hour, new(int), map[string]string{}); e.Leader == nil || e.Leader.ID != "z" || len(e.Candidates) != 1 {
 		t.Errorf("the candidate that the server and the roster know is %+v", e.Candidates)
 	}
-	if e := all[1].election(noon, time.Hour, new(int)); e.Leader != nil || e.Timeline != nil {
+	if e := all[1].election(noon, time.Hour, new(int), map[string]string{}); e.Leader != nil || e.Timeline != nil {
 		t.Errorf("an election without candidates is %+v", e)
 	}
 	if all, others = group(facts{at: noon, locks: f.locks}, nil, false); len(all) != 3 || all[2].name != "key 77" || len(others) != 0 {
@@ -64,7 +64,7 @@ func TestWithoutTermsTheLeadersSessionSaysSinceWhenItLeads(t *testing.T) {
 	row := db.AdvisoryLocksRow{Key: 5, Granted: true, ApplicationName: "web-1", ConnectedMicros: noon.Add(-2 * time.Hour).UnixMicro()}
 	since := func() string {
 		all, _ := group(facts{at: noon, locks: []db.AdvisoryLocksRow{row}}, nil, false)
-		e := all[0].election(noon, time.Hour, new(int))
+		e := all[0].election(noon, time.Hour, new(int), map[string]string{})
 		return fmt.Sprintf("for %s, since %s, session: %v", e.Since.For, e.Since.At.Text, e.Since.Session)
 	}
 	if got, want := since(), "for 2 h 0 min, since 2026-11-21 10:00:00, session: true"; got != want {
@@ -83,7 +83,7 @@ func TestCandidatesAreShownByWhatTheyDo(t *testing.T) {
 	f.locks = append(f.locks, db.AdvisoryLocksRow{Key: f.candidates[0].Key, Deputy: true, ApplicationName: "next"})
 	all, _ := group(f, nil, true)
 	all[0].judge(noon, true, "a day ago")
-	e := all[0].election(noon, 24*time.Hour, new(int))
+	e := all[0].election(noon, 24*time.Hour, new(int), map[string]string{})
 	var got []string
 	for _, c := range e.Candidates {
 		got = append(got, fmt.Sprintf("%s %s", c.ID, c.Role))
@@ -172,7 +172,7 @@ func TestATimelineShowsTermsAndWhenNobodyLed(t *testing.T) {
 		{CandidateID: "c", ElectedAt: hour(-5), EndedAt: hour(-4), Reason: "resigned"},
 	}
 	bars := func(terms []roster.Term, window time.Duration) (got []string) {
-		for _, b := range draw(terms, colour(terms), later(noon.Add(-window), terms[len(terms)-1].ElectedAt), noon).Bars {
+		for _, b := range draw(terms, coloured(terms), later(noon.Add(-window), terms[len(terms)-1].ElectedAt), noon).Bars {
 			got = append(got, fmt.Sprintf("%s %d-%d", b.Class, b.X, b.X+b.Width))
 		}
 		return got
@@ -195,7 +195,7 @@ func TestATimelineShowsTermsAndWhenNobodyLed(t *testing.T) {
 			t.Errorf("%s: got %v\nwant %v", name, got, c.want)
 		}
 	}
-	if got := draw(newestFirst[:1], colour(newestFirst), noon.Add(-4*time.Hour), noon).Bars; len(got) != 1 || got[0].X != 500 {
+	if got := draw(newestFirst[:1], coloured(newestFirst), noon.Add(-4*time.Hour), noon).Bars; len(got) != 1 || got[0].X != 500 {
 		t.Errorf("before the first known term there is %+v", got)
 	}
 }
@@ -212,7 +212,7 @@ func TestNothingIsDrawnOutsideTheTimeline(t *testing.T) {
 			}
 			terms = append(terms, term)
 		}
-		for _, b := range draw(terms, colour(terms), noon.Add(-24*time.Hour), noon).Bars {
+		for _, b := range draw(terms, coloured(terms), noon.Add(-24*time.Hour), noon).Bars {
 			if b.X < 0 || b.Width < narrow || b.X+b.Width > span || b.Class == "" || b.Title == "" {
 				t.Fatalf("of %+v is drawn %+v", terms, b)
 			}
@@ -317,4 +317,10 @@ func TestATermOfAnEarlierSessionHasEnded(t *testing.T) {
 			t.Errorf("%s: the term has ended %q, and its token is shown as %q", c.what, got, token)
 		}
 	}
+}
+
+func coloured(terms []roster.Term) map[string]string {
+	of := map[string]string{}
+	colour(of, terms)
+	return of
 }

@@ -24,6 +24,8 @@ type page struct {
 	Others    []other // locks of other elections and programs
 	MoreOther int     // others not shown
 	HasRoster bool
+	HasHealth bool // a leader has a score
+	Script    template.JS
 	Since     string // how far back the timelines of the overview go; "" if there are none
 	Style     template.CSS
 	Search    string
@@ -120,7 +122,7 @@ func (h *Handler) before() string {
 
 // page returns the page of the last facts. failed says why they are not current.
 func (h *Handler) page(f facts, failed error, query url.Values) page {
-	p := page{Title: h.title, Refresh: int(h.refresh / time.Second), HasRoster: h.roster != nil, Style: template.CSS(style),
+	p := page{Title: h.title, Refresh: int(h.refresh / time.Second), HasRoster: h.roster != nil, Style: template.CSS(style), Script: template.JS(script),
 		Search: clipped(strings.TrimSpace(query.Get("q"))), Paused: query.Get("refresh") == "off", Focus: query.Get("focus") == "q", Page: 1, Pages: 1}
 	if failed != nil {
 		p.Away = failed.Error()
@@ -213,11 +215,12 @@ func (p *page) show(rows []row, now time.Time, window time.Duration) {
 		window = min(window, max(now.Sub(oldest), time.Second))
 		p.Since = "last " + about(window)
 	}
-	budget := maxOnPage
+	budget, colours := maxOnPage, map[string]string{}
 	for _, r := range rows {
 		if r.Group = r.group; r.found != nil {
-			e := r.found.election(now, window, &budget)
+			e := r.found.election(now, window, &budget, colours)
 			e.verdict = r.judged
+			p.HasHealth = p.HasHealth || e.Leader != nil && e.Leader.Health != ""
 			r.Election = &e
 		}
 		p.Rows = append(p.Rows, r)

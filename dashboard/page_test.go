@@ -98,32 +98,49 @@ func TestThePageAnswersAtAnyPath(t *testing.T) {
 			t.Errorf("%s is answered by %d, or another page", target, w.Code)
 		}
 	}
-	for _, address := range regexp.MustCompile(`(?:href|src|action|url)\s*=?\s*["(]([^")]*)`).FindAllStringSubmatch(first, -1) {
+	page, _, _ := strings.Cut(first, "<script>")
+	for _, address := range regexp.MustCompile(`(?:href|src|action|url)\s*=?\s*["(]([^")]*)`).FindAllStringSubmatch(page, -1) {
 		if !strings.HasPrefix(address[1], "?") && !strings.HasPrefix(address[1], "#") {
 			t.Errorf("the page names the address %q", address[1])
 		}
 	}
 }
 
-func TestTheContentSecurityPolicyAllowsOnlyThePagesStyle(t *testing.T) {
+func TestTheContentSecurityPolicyAllowsOnlyThePagesStyleAndScript(t *testing.T) {
 	w := get(pageOf(t, factsOf("orders"), nil), "GET", "/")
-	found := regexp.MustCompile(`(?s)<style>(.*?)</style>`).FindAllStringSubmatch(w.Body.String(), -1)
-	if len(found) != 1 {
-		t.Fatalf("the page has %d styles", len(found))
+	sum := func(element string) string {
+		found := regexp.MustCompile("(?s)<"+element+">(.*?)</"+element+">").FindAllStringSubmatch(w.Body.String(), -1)
+		if len(found) != 1 {
+			t.Fatalf("the page has %d of %s", len(found), element)
+		}
+		sum := sha256.Sum256([]byte(found[0][1]))
+		return base64.StdEncoding.EncodeToString(sum[:])
 	}
-	sum := sha256.Sum256([]byte(found[0][1]))
-	want := fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; base-uri 'none'; form-action 'self'; frame-ancestors 'self'",
-		base64.StdEncoding.EncodeToString(sum[:]))
+	want := fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; script-src 'sha256-%s'; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'self'",
+		sum("style"), sum("script"))
 	for name, want := range map[string]string{"Content-Security-Policy": want, "X-Content-Type-Options": "nosniff",
 		"Referrer-Policy": "no-referrer", "Cache-Control": "no-store", "Content-Type": "text/html; charset=utf-8"} {
 		if got := w.Header().Get(name); got != want {
 			t.Errorf("%s is %q\nwant %q", name, got, want)
 		}
 	}
-	for _, never := range []string{"<script", " style=", " onload", "javascript:"} {
+	for _, never := range []string{"<script ", " style=", " onload", "javascript:"} {
 		if strings.Contains(w.Body.String(), never) {
 			t.Errorf("the page has %q", never)
 		}
+	}
+}
+
+func TestWithoutScriptsThePageReloadsUntilTheSearchIsChosen(t *testing.T) {
+	h := pageOf(t, factsOf("orders"), nil)
+	running, paused := get(h, "GET", "/").Body.String(), get(h, "GET", "/?refresh=off").Body.String()
+	for _, want := range []string{`<noscript><meta http-equiv="refresh" content="10"></noscript>`, `<div class="search still"`, `<form class="search" role="search" hidden>`} {
+		if !strings.Contains(running, want) || strings.Contains(paused, want) {
+			t.Errorf("only a page that refreshes itself has %s", want)
+		}
+	}
+	if strings.Contains(paused, "<script") || !strings.Contains(paused, `<form class="search" role="search">`) {
+		t.Error("a page at rest has a script, or no search")
 	}
 }
 

@@ -39,14 +39,12 @@ const (
 )
 
 // colour assigns a colour to each candidate that led, in order of their terms.
-func colour(terms []roster.Term) map[string]string {
-	of := map[string]string{}
+func colour(of map[string]string, terms []roster.Term) {
 	for _, t := range slices.Backward(terms) {
 		if of[t.CandidateID] == "" {
 			of[t.CandidateID] = fmt.Sprintf("c%d", len(of)%hues)
 		}
 	}
-	return of
 }
 
 // draw returns the timeline of terms, given newest first. It is empty before the oldest one.
