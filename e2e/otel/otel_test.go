@@ -47,7 +47,7 @@ func newBench(t *testing.T) bench {
 	t.Helper()
 	b := bench{reader: sdkmetric.NewManualReader(), exporter: tracetest.NewInMemoryExporter()}
 	b.tracers = sdktrace.NewTracerProvider(sdktrace.WithSyncer(b.exporter))
-	hook, err := otelhooks.New(sdkmetric.NewMeterProvider(sdkmetric.WithReader(b.reader)), b.tracers)
+	hook, err := otelhooks.New(sdkmetric.NewMeterProvider(sdkmetric.WithReader(b.reader)), b.tracers, otelhooks.WithServer("shop", "db.internal", 5432))
 	must.Check(t, err)
 	b.Hook = hook
 	return b
@@ -368,7 +368,7 @@ func TestATermIsATraceThatLinksToItsCampaign(t *testing.T) {
 		if term.StartTime != elected || term.EndTime != cancelled || term.Status.Code != codes.Unset {
 			t.Errorf("term: %+v", term)
 		}
-		for key, value := range map[string]any{"pgelector.election": "orders", "pgelector.candidate": "web-1", "pgelector.key": int64(42),
+		for key, value := range map[string]any{"db.system.name": "postgresql", "db.namespace": "shop", "server.address": "db.internal", "server.port": int64(5432), "pgelector.election": "orders", "pgelector.candidate": "web-1", "pgelector.key": int64(42),
 			"pgelector.token": int64(745), "pgelector.reason": "resigned"} {
 			if !says(term, key, value) {
 				t.Errorf("the term does not say that %s is %v: %v", key, value, term.Attributes)

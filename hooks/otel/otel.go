@@ -35,6 +35,8 @@
 //	pgelector.resignation  in the term's trace: from the end of a resigned or shut down term until its work has returned
 //	pgelector.demotion     the same for a term that was lost
 //
+// Each has db.system.name, and with [WithServer] db.namespace, server.address and server.port.
+//
 // A term may last for months, so the work's spans are not its children. They are separate
 // traces with a link to the term, made by [Hook.WithTerm] and [Link]:
 //
@@ -91,7 +93,7 @@ var (
 
 // New returns a hook that measures with meters and traces with tracers. One of them may be
 // nil. New returns an error if both are nil, or if it cannot create an instrument.
-func New(meters metric.MeterProvider, tracers trace.TracerProvider) (*Hook, error) {
+func New(meters metric.MeterProvider, tracers trace.TracerProvider, opts ...Option) (*Hook, error) {
 	if meters == nil && tracers == nil {
 		return nil, errors.New("otelhooks: both providers are nil: pass a metric.MeterProvider, a trace.TracerProvider, or both")
 	}
@@ -109,7 +111,26 @@ func New(meters metric.MeterProvider, tracers trace.TracerProvider) (*Hook, erro
 	if err := sink.observe(events); err != nil {
 		return nil, err
 	}
-	return &Hook{events: events, spans: newSpans(tracers.Tracer(scope)), ticks: sink.ticks}, nil
+	h := &Hook{events: events, spans: newSpans(tracers.Tracer(scope)), ticks: sink.ticks}
+	h.spans.server = []attribute.KeyValue{attribute.String("db.system.name", "postgresql")}
+	for _, opt := range opts {
+		opt(h)
+	}
+	return h, nil
+}
+
+// Option is a setting of [New].
+type Option func(*Hook)
+
+// WithServer has each span say which database the elections are in: the attributes db.namespace, server.address
+// and, unless it is 0, server.port. An elector knows only a pool, so it cannot tell.
+func WithServer(database, address string, port int) Option {
+	return func(h *Hook) {
+		h.spans.server = append(h.spans.server, attribute.String("db.namespace", metrics.Label(database)), attribute.String("server.address", metrics.Label(address)))
+		if port != 0 {
+			h.spans.server = append(h.spans.server, attribute.Int("server.port", port))
+		}
+	}
 }
 
 // OnElected measures, records the campaign's span and starts the term's.
@@ -275,6 +296,7 @@ func (i *instruments) FailureSeen(ctx context.Context, election string, op hooks
 
 // spans starts and ends the spans of campaigns and terms.
 type spans struct {
+	server []attribute.KeyValue // of every span
 	tracer trace.Tracer
 
 	mu        sync.Mutex
@@ -348,7 +370,7 @@ func (s *spans) attempted(ctx context.Context, e hooks.Campaign) {
 		c.granted = e.Attempt
 	case e.Outcome == hooks.Failed && e.Next == 0 && failure != nil && (failure.Permanent || e.Attempt == 1):
 		_, span := s.tracer.Start(ctx, "pgelector.campaign", trace.WithTimestamp(e.At.Add(-e.Took)),
-			trace.WithAttributes(about(e.Origin, attemptsKey.Int(e.Attempt))...))
+			trace.WithAttributes(s.about(e.Origin, attemptsKey.Int(e.Attempt))...))
 		span.RecordError(valid(failure.Err), trace.WithTimestamp(e.At))
 		span.SetStatus(codes.Error, fmt.Sprint(valid(failure.Err)))
 		span.End(trace.WithTimestamp(e.At))
@@ -361,7 +383,7 @@ func (s *spans) elected(ctx context.Context, e hooks.Elected) {
 	defer s.mu.Unlock()
 	of, c := s.candidate(e.Origin)
 	_, campaign := s.tracer.Start(ctx, "pgelector.campaign", trace.WithTimestamp(e.At.Add(-e.Campaigned)),
-		trace.WithAttributes(about(e.Origin, attemptsKey.Int(c.granted))...))
+		trace.WithAttributes(s.about(e.Origin, attemptsKey.Int(c.granted))...))
 	campaign.End(trace.WithTimestamp(e.At))
 
 	term := of.claim(e.Token)
@@ -369,7 +391,7 @@ func (s *spans) elected(ctx context.Context, e hooks.Elected) {
 		term = s.start(ctx, termKey{e.Election, e.Token}, trace.WithTimestamp(e.At))
 	}
 	term.AddLink(trace.Link{SpanContext: campaign.SpanContext()})
-	term.SetAttributes(about(e.Origin)...)
+	term.SetAttributes(s.about(e.Origin)...)
 	of.current[e.Token] = term
 	c.granted, c.leading = 0, e.Token
 }
@@ -435,7 +457,7 @@ func (s *spans) demoted(ctx context.Context, e hooks.Demoted) {
 		term.SetStatus(codes.Error, fmt.Sprint(valid(e.Err)))
 	}
 	_, ending := s.tracer.Start(trace.ContextWithSpan(ctx, term), name, trace.WithTimestamp(e.At),
-		trace.WithAttributes(about(e.Origin, tokenKey.Int64(e.Token), reasonKey.String(string(e.Reason)))...))
+		trace.WithAttributes(s.about(e.Origin, tokenKey.Int64(e.Token), reasonKey.String(string(e.Reason)))...))
 	ending.End()
 	term.End(trace.WithTimestamp(e.At))
 }
@@ -468,9 +490,9 @@ func valid(err error) error {
 	return err
 }
 
-// about returns the attributes of a candidate's span.
-func about(o hooks.Origin, more ...attribute.KeyValue) []attribute.KeyValue {
-	return append(more, electionKey.String(metrics.Label(o.Election)), candidateKey.String(o.CandidateID), lockKey.Int64(o.Key))
+// about returns the attributes of a candidate's span, and of its server.
+func (s *spans) about(o hooks.Origin, more ...attribute.KeyValue) []attribute.KeyValue {
+	return append(append(more, s.server...), electionKey.String(metrics.Label(o.Election)), candidateKey.String(o.CandidateID), lockKey.Int64(o.Key))
 }
 
 // termKey identifies a term.
