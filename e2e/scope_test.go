@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/e2e/unruly"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 )
@@ -381,4 +383,38 @@ func TestTheErrorSaysThatAPoolerIsFull(t *testing.T) {
 			})
 		})
 	}
+}
+
+// One finding of a pooler does not last: each check asks anew. The pool leads through a pooler, then to the server
+// itself, then through the pooler again.
+func TestTheScopeFollowsWhereThePoolLeads(t *testing.T) {
+	inSessionScope(t, "the pool leads to the server itself, too")
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := direct(t)
+		b := bounced(t, s.Cluster, pgcluster.Transaction, pgcluster.WithPoolSize(20))
+		var at atomic.Pointer[string]
+		leads := func(addr string) { at.Store(&addr) }
+		leads(b.Addr())
+		var opts []pgcluster.DSNOption
+		if d.listens() { // pgx, which prepares statements
+			opts = waysToAsk["pgx exec"]
+		}
+		pool, err := unruly.Open(d.name(0), s.Cluster.DSN(opts...), unruly.None, func() string { return *at.Load() })
+		check(t, err)
+		t.Cleanup(func() { expect(t, pool.Close()) })
+		pool.SetMaxIdleConns(-1)
+		c := s.through(t, pool, s.election(t)).run(t, nil)
+		if first := c.elected(t); !first.InTransaction {
+			t.Fatal("no pooler was found")
+		}
+		for _, through := range []string{s.Addr(), b.Addr(), s.Addr()} {
+			leads(through)
+			after := c.after()
+			s.terminate(t, s.holders(t, c.Key())[0])
+			if again := nextElected(t, after); again.InTransaction != (through == b.Addr()) {
+				t.Errorf("inside a transaction: %t; through the pooler: %t", again.InTransaction, through == b.Addr())
+			}
+		}
+	})
 }

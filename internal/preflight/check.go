@@ -26,6 +26,7 @@ type Part struct {
 	session.NoPart
 	refused      int              // transactions in a row, by a pooler that answers outside one
 	refusedSince time.Time        // the first
+	found        bool             // a pooler, which is why sessions are inside transactions
 	leftOut      map[string]error // the settings that the last check has left out, and reported
 	elsewhere    bool             // the check has met a connection that leads elsewhere
 }
@@ -43,13 +44,14 @@ func (p *Part) Check(ctx context.Context, from *session.Source) error {
 		pins int
 	}{from.Scope, from.Lease, from.Pins}, func() (found session.Finding, whole bool, err error) {
 		found.Deaf, err = p.checkScope(ctx, from)
-		found.InTransaction, found.MetStandby = from.InTransaction(), p.elsewhere
+		found.InTransaction, found.MetStandby, found.Pooled = from.InTransaction(), p.elsewhere, p.found
 		if err == nil && from.HasAllSettings() {
 			p.leftOut = nil
 		}
 		return found, from.HasAllSettings(), err
 	})
 	if err == nil {
+		p.found = found.Pooled
 		from.Passed(found)
 	}
 	return err
@@ -148,7 +150,7 @@ func (p *Part) checkPooler(ctx context.Context, from *session.Source, a, b *sess
 		return reachedBoth(b.PID())
 	}
 	more := turns
-	if from.HasPassed() {
+	if from.HasPassed() && !p.found {
 		more = turns[:len(turns)/2]
 	}
 	for _, turn := range more {

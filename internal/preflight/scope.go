@@ -23,6 +23,11 @@ const refusedFor = 10 * time.Second
 // checkScope checks the server, and chooses the scope. deaf says why connections cannot be waited on.
 func (p *Part) checkScope(ctx context.Context, from *session.Source) (deaf, err error) {
 	var outside error
+	if p.found && from.InTransaction() && p.isDirect(ctx, from, &deaf) {
+		p.found = false
+		from.UseTransactions(false)
+		return deaf, nil
+	}
 	if !from.InTransaction() && !from.Suspected {
 		deaf, outside = p.checkServer(ctx, from)
 		if from.Scope == session.SessionScope || !errors.Is(outside, pgerr.ErrSessionPooled) {
@@ -47,8 +52,19 @@ func (p *Part) checkScope(ctx context.Context, from *session.Source) (deaf, err 
 	case named && errors.Is(outside, pgerr.ErrSessionPooled):
 		return nil, pgerr.ErrMixedUp // by names that other clients of the pooler have, too
 	}
-	from.UseTransactions()
+	p.found = p.found || outside != nil
+	from.UseTransactions(true)
 	return deaf, nil
+}
+
+// isDirect reports whether the pool leads to the server itself, although an earlier check has found a pooler: the
+// pool may lead elsewhere now. It leaves most of the time to the check of transactions, which may need it.
+func (p *Part) isDirect(ctx context.Context, from *session.Source, deaf *error) bool {
+	brief, cancel := context.WithTimeout(ctx, from.Lease.Validity()/4)
+	defer cancel()
+	var err error
+	*deaf, err = p.checkServer(brief, from)
+	return err == nil
 }
 
 // checkTransactions checks that a transaction keeps its backend, that it has no snapshot

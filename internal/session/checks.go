@@ -12,6 +12,7 @@ type Finding struct {
 	InTransaction bool  // in transaction scope
 	Deaf          error // why the driver's connections cannot be waited on; nil if they can
 	MetStandby    bool  // other connections of the pool led to a standby
+	Pooled        bool  // in transaction scope because of a pooler
 }
 
 // Pool is the pool that sessions are taken from.
@@ -33,8 +34,8 @@ func (from *Source) MetStandby() bool { return from.metStandby }
 
 func (from *Source) meet(what int32) { from.met.Store(max(from.met.Load(), what)) }
 
-// UseTransactions has sessions lent inside transactions from now on.
-func (from *Source) UseTransactions() { from.inside.Store(true) }
+// UseTransactions has sessions lent inside transactions from now on, or not.
+func (from *Source) UseTransactions(use bool) { from.inside.Store(use) }
 
 // HasAllSettings reports whether no setting was left out.
 func (from *Source) HasAllSettings() bool {

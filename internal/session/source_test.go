@@ -130,7 +130,7 @@ type checker struct{ NoPart }
 
 func (checker) Check(_ context.Context, from *Source) error {
 	if from.Suspected {
-		from.UseTransactions()
+		from.UseTransactions(true)
 	}
 	return nil
 }
