@@ -740,6 +740,18 @@ func leaseOf(length time.Duration) lease.Lease {
 	}
 }
 
+// longEnough says which lease is long enough for the heartbeat interval and the drain, also if those follow from the lease.
+func longEnough(l lease.Lease) string {
+	for length := l.Length.Truncate(time.Second) + time.Second; length <= maxLease; length += time.Second {
+		longer := leaseOf(length)
+		longer.Heartbeat, longer.Drain = max(longer.Heartbeat, l.Heartbeat), max(longer.Drain, l.Drain)
+		if longer.Heartbeat <= longer.Validity()/2 {
+			return fmt.Sprintf(" to %v", length)
+		}
+	}
+	return ""
+}
+
 // checkLease says which inequality does not hold.
 func (c *config) checkLease() error {
 	l := c.lease
@@ -756,7 +768,7 @@ func (c *config) checkLease() error {
 		return wrong(fmt.Sprintf("want heartbeat interval >= %v", minHeartbeat), heartbeat)
 	case l.Heartbeat > l.Validity()/2: // twice the interval may be more than a Duration holds
 		return wrong(fmt.Sprintf("want 2*heartbeat <= lease - lease/10 - drain, but that is %v: "+
-			"shorten the heartbeat interval or the drain, or lengthen the lease", l.Validity()), heartbeat, length, drain)
+			"shorten the heartbeat interval or the drain, or lengthen the lease%s", l.Validity(), longEnough(l)), heartbeat, length, drain)
 	case c.validateInterval > validate.EveryBeats*l.Heartbeat:
 		return wrong("want interval <= ten heartbeat intervals, which is how often a leader looks at the least", valueOf("WithValidateInterval", c.validateInterval), heartbeat)
 	case c.deputyInterval > l.Heartbeat:

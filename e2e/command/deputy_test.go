@@ -206,3 +206,13 @@ func TestStatusShowsWhoIsNotSeenAnyMore(t *testing.T) {
 	_ = e.Stop(t.Context())
 	_ = published.Close(t.Context())
 }
+
+func TestIfFreeSaysOnceThatAnotherLeads(t *testing.T) {
+	t.Parallel()
+	dsn := shared.Get(t).DSN()
+	lead(t, dsn, name(t), "leads")
+	r := invoke(t, at(dsn), "run", name(t), "--if-free", "--", "true")
+	if r.code != exit.OK || strings.Count(r.err, "another candidate leads") != 1 {
+		t.Errorf("exit code %d: %s", r.code, r.err)
+	}
+}

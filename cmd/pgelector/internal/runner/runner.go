@@ -256,7 +256,7 @@ func (r *runner) busy() error {
 func (r *runner) giveUp(why func() error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.led {
+	if !r.led && r.ctx.Err() == nil { // an event that follows says no more
 		r.cancel(why())
 	}
 }
