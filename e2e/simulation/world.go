@@ -229,8 +229,10 @@ func (s *supervisor) cleanUp() {
 	_ = i.pool.Close()
 }
 
-// bound is how soon somebody must lead after the last fault: two leases for a barrier, one for
-// a silent session, the longest pause between two attempts, and the time limit of stuck calls.
+// bound is how soon somebody must lead after the last fault. A silent session holds the lock for one
+// lease; its open fenced transaction holds up the barrier for two, which have begun with the first.
+// Meanwhile one attempt may be discarded, because it waited at the barrier for its whole validity: less
+// than a lease. Then comes the longest pause between two attempts, and the time limit of stuck calls.
 // With a lock delay, it is one lease more, and a second for the drift of the clocks and waits that come
 // too late. If commits wait for a standby, it is two leases more: one for an attempt whose commit waits,
 // and one until a new primary may have a leader. A check and an attempt take some 35 round trips,
@@ -238,7 +240,7 @@ func (s *supervisor) cleanUp() {
 // too late, and are made again. Through a pooler a first check takes 70 more: it looks for the
 // pooler three times, and then tries a transaction.
 func (w *world) bound() time.Duration {
-	bound := 4*w.plan.Lease + 10*w.plan.Retry + 5*time.Second
+	bound := 3*w.plan.Lease + 10*w.plan.Retry + 5*time.Second
 	bound += 2 * 35 * w.plan.Latency // on average half of the longest, both ways
 	if slices.ContainsFunc(w.plan.Candidates, func(c Candidate) bool { return c.Pooled || c.Scope == elector.TransactionScope }) {
 		bound += 70 * w.plan.Latency
