@@ -94,6 +94,9 @@ func (t *Tape) Events(candidates []history.Event) []Event {
 			e.Kind = Died
 		case history.Thawed:
 			e.Kind = Thawed
+		case history.Held:
+			e.Kind = Cut
+			all = append(all, Event{At: h.At.Add(h.Took), Who: h.Process, Kind: Mended})
 		default:
 			continue
 		}
@@ -104,6 +107,11 @@ func (t *Tape) Events(candidates []history.Event) []Event {
 	}
 	slices.SortStableFunc(all, func(a, b Event) int { return int(a.At - b.At) })
 	return all
+}
+
+// Of returns the events of one candidate. Its replay does not say whether it was alone.
+func Of(who string, events []Event) []Event {
+	return slices.DeleteFunc(slices.Clone(events), func(e Event) bool { return e.Who != who })
 }
 
 // Save writes events to a file, a line each.

@@ -4,6 +4,7 @@ package replay
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"os"
 	"os/exec"
@@ -92,12 +93,29 @@ func TestARunIsAcceptedByItsReplay(t *testing.T) {
 		runs = [][]string{{"-for", "2m", "-scope", "transaction"}, {"-for", "2m"}}
 	}
 	for _, args := range runs {
-		out, err := exec.Command(program, args...).CombinedOutput()
-		if err != nil {
+		out, err := record(program, args...)
+		switch exit := (*exec.ExitError)(nil); {
+		case errors.As(err, &exit) && exit.ExitCode() == inconclusive:
+			t.Skipf("this machine stood still in each run: %s", out)
+		case err != nil:
 			t.Fatalf("%v: %v\n%s", args, err, out)
 		}
 		t.Logf("%v\n%s", args, out)
 	}
+}
+
+// inconclusive is the exit status of a run that shows nothing, because the server stood still.
+const inconclusive = 3
+
+// record makes a run, and another one while it is inconclusive.
+func record(program string, args ...string) (out []byte, err error) {
+	for range 3 {
+		out, err = exec.Command(program, args...).CombinedOutput()
+		if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != inconclusive {
+			break
+		}
+	}
+	return out, err
 }
 
 func TestARunOfAWeakenedLibraryIsRejectedByItsReplay(t *testing.T) {
@@ -107,7 +125,7 @@ func TestARunOfAWeakenedLibraryIsRejectedByItsReplay(t *testing.T) {
 			continue
 		}
 		out, err := exec.Command(build(t, w.edits), "-for", w.length, "-faults", w.faults).CombinedOutput()
-		rejected := string(out)[max(0, strings.Index(string(out), "REJECTED")):]
+		rejected := string(out)[max(0, strings.LastIndex(string(out), "REJECTED")):]
 		if err == nil || !strings.Contains(rejected, w.says) {
 			t.Errorf("%s: not rejected for %q: %v\n%s", w.name, w.says, err, out)
 		}

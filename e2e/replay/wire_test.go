@@ -19,8 +19,8 @@ func framed(kind string, body string) string {
 
 var startup = framed("", "\x00\x03\x00\x00user\x00a\x00\x00")
 
-// record feeds both streams to a wire, in pieces of so many bytes.
-func record(client, server string, piece int) []Event {
+// taped feeds both streams to a wire, in pieces of so many bytes.
+func taped(client, server string, piece int) []Event {
 	var tape Tape
 	w := tape.Watch("a1")
 	feed := func(s string, read func([]byte)) {
@@ -60,7 +60,7 @@ func TestBothProtocolsAreReadInPiecesOfAnySize(t *testing.T) {
 		want[i].Who, want[i].Conn = "a1", 1
 	}
 	for _, piece := range []int{1, 3, 7, 1000} {
-		if got := record(client, server, piece); !reflect.DeepEqual(got, want) {
+		if got := taped(client, server, piece); !reflect.DeepEqual(got, want) {
 			t.Errorf("in pieces of %d bytes:\n%+v\nwant\n%+v", piece, got, want)
 		}
 	}
@@ -72,12 +72,12 @@ func TestATapeThatCannotFollowAConnectionIsRefused(t *testing.T) {
 		"joined in the middle": framed("Q", "SELECT 1\x00"),
 		"an unknown protocol":  framed("", "\x00\x09\x00\x00"),
 	} {
-		v := Check(record(client, "", 100), time.Second)
+		v := Check(taped(client, "", 100), time.Second)
 		if !strings.Contains(v.Rejected, "cannot follow") {
 			t.Errorf("%s: %q", name, v.Rejected)
 		}
 	}
-	if v := Check(record(framed("", "\x04\xd2\x16\x2e\x00\x00\x00\x01\x00\x00\x00\x02"), "", 100), time.Second); v.Rejected != "" {
+	if v := Check(taped(framed("", "\x04\xd2\x16\x2e\x00\x00\x00\x01\x00\x00\x00\x02"), "", 100), time.Second); v.Rejected != "" {
 		t.Errorf("a cancel request: %q", v.Rejected)
 	}
 }

@@ -19,6 +19,8 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -48,9 +50,34 @@ func main() {
 	if *judge != "" {
 		try = judgeTape
 	}
-	if err := try(ctx); err != nil {
+	err := try(ctx)
+	if err != nil {
 		fmt.Println(err)
+	}
+	switch {
+	case errors.Is(err, errStoodStill):
+		os.Exit(inconclusive)
+	case err != nil:
 		os.Exit(1)
+	}
+}
+
+// A run is inconclusive if it is rejected, and a plain statement once took the server so long: then the word of an end may
+// travel for as long.
+const (
+	inconclusive = 3 // the exit status
+	standsStill  = time.Second
+)
+
+var errStoodStill = errors.New("INCONCLUSIVE: the server stood still meanwhile")
+
+// watch measures how long a plain statement takes at most, until ctx ends.
+func (s *stage) watch(ctx context.Context) {
+	for fleet.Pause(ctx, 50*time.Millisecond) == nil {
+		began := time.Now()
+		if s.server.Exec(ctx, "SELECT 1") == nil {
+			s.slowest.Store(max(s.slowest.Load(), int64(time.Since(began))))
+		}
 	}
 }
 
@@ -71,6 +98,7 @@ type stage struct {
 	proxies map[string]*pgcluster.Proxy // by candidate
 	tape    replay.Tape
 	rnd     *rand.Rand
+	slowest atomic.Int64 // of the answers to a plain statement, in nanoseconds
 	faults  map[string]int
 }
 
@@ -101,13 +129,23 @@ func run(ctx context.Context) (err error) {
 			return err
 		}})
 	defer s.Abandon()
-	if err := s.disturb(ctx); err != nil {
+	watching, enough := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { s.watch(watching) })
+	err = s.disturb(ctx)
+	enough()
+	watch.Wait()
+	if err != nil {
 		return errors.Join(err, context.Cause(ctx))
 	}
 	if err := s.Dismiss(); err != nil {
 		return err
 	}
-	return s.check()
+	err = s.check()
+	if slowest := time.Duration(s.slowest.Load()); err != nil && slowest > standsStill {
+		return fmt.Errorf("%w, for %v: %w", errStoodStill, slowest, err)
+	}
+	return err
 }
 
 func (s *stage) dsn(m *fleet.Member) string {
