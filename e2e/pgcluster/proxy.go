@@ -83,7 +83,7 @@ func (p *Proxy) Slow(latency, jitter time.Duration) {
 type Watcher interface {
 	Client(b []byte)    // from the client
 	Server(b []byte)    // from the server
-	Closed(client bool) // the client, or the server, has closed its end, or the proxy has broken the connection
+	Closed(client bool) // the client has closed its end; false: the server has, or the proxy has broken the connection
 }
 
 // Watch has each new connection watched.
@@ -307,7 +307,12 @@ func (l *link) show(from *net.TCPConn, b []byte, err error) {
 		l.watch.Server(b)
 	}
 	if err != nil {
-		l.watch.Closed(from == l.client)
+		select {
+		case <-l.severed: // nobody has closed an end: the proxy has broken the connection
+			l.watch.Closed(false)
+		default:
+			l.watch.Closed(from == l.client)
+		}
 	}
 }
 
@@ -363,7 +368,9 @@ func (p *Proxy) pump(l *link, from, to *net.TCPConn, late time.Duration) {
 		b := make([]byte, 32<<10)
 		for {
 			n, err := from.Read(b)
-			l.show(from, b[:n], err)
+			if from == l.client || !l.forgotten.Load() { // the client's end of a forgotten connection may still close
+				l.show(from, b[:n], err)
+			}
 			if l.forgotten.Load() {
 				<-l.severed
 				return

@@ -21,7 +21,7 @@ type step struct {
 // What a step is made of, beside the library.
 var (
 	withoutServers = regexp.MustCompile(`^(db|elector|electortest|hooks/hookstest|internal|shard|sqlmock_test)/|^e2e/(go\.|mutation/|simulation/)`)
-	clusters       = `^e2e/(go\.|(fleet|history|must|pgcluster|register|sandbox)/[^_]*$)` // but for their tests
+	clusters       = `^e2e/(go\.|(fleet|history|model|must|pgcluster|register|replay|sandbox)/[^_]*$)` // but for their tests
 	ofServers      = clusters + `|^e2e/([^/]+\.go|(conformance|docscheck|fence|impostors|mimic|unruly)/)`
 	onServers      = regexp.MustCompile(ofServers + `|^scripts/setup`)
 	ofMigrations   = regexp.MustCompile(clusters + `|^(examples/(go\.|migrations/)|migrations/)`)

@@ -15,7 +15,8 @@
 // overlap are not excluded by the library: after the server has ended a session, until the
 // leader is told (history.Told), which fails the run if it is late; after the server's host has died,
 // for the leader's validity and drain, but not with WithLockDelay; and while there are two
-// primaries, which is only counted. A failed run keeps its history and prints the path.
+// primaries, which is only counted. And what each candidate behind a proxy did is replayed on the proved
+// protocol (package replay). A failed run keeps its history and prints the path.
 //
 // The program needs Linux. As root, it first moves into new network and mount
 // namespaces, where it can cut links and fill a disk without leaving anything behind.
@@ -36,6 +37,7 @@ import (
 
 	"github.com/pgelector/pgelector/e2e/fleet"
 	"github.com/pgelector/pgelector/e2e/history"
+	"github.com/pgelector/pgelector/e2e/replay"
 )
 
 func main() {
@@ -84,7 +86,33 @@ func run(ctx context.Context, c config, path string, without error) (err error) 
 	if err != nil {
 		return err
 	}
-	return c.report(f.Log.Since(0), left)
+	return c.report(f.Log.Since(0), left, replayed(s.tape.Events(f.Log.Since(0)), path+".tape"))
+}
+
+// replayed replays what each candidate behind a proxy did by itself: there are servers that others reach on other routes.
+// The tape is kept if one is rejected.
+func replayed(events []replay.Event, path string) history.Proof {
+	p := history.Proof{Claim: "each candidate behind a proxy did what the proof permits"}
+	names := map[string]bool{}
+	for _, e := range events {
+		names[e.Who] = names[e.Who] || e.Kind == replay.Opened
+	}
+	all, terms := 0, 0
+	for name, taped := range names {
+		if !taped {
+			continue
+		}
+		v := replay.Check(replay.Of(name, events), fleet.Lease)
+		all, terms = all+v.Events, terms+v.Terms
+		if v.Rejected != "" {
+			p.Violations = append(p.Violations, name+": "+v.Rejected)
+		}
+	}
+	p.Checked = fmt.Sprintf("%d events, %d terms", all, terms)
+	if !p.Holds() {
+		p.Violations = append(p.Violations, fmt.Sprintf("the tape is in %s (%v)", path, replay.Save(path, events)))
+	}
+	return p
 }
 
 // injectFaults injects faults until the time is up.

@@ -14,10 +14,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 	"syscall"
 
 	"github.com/pgelector/pgelector/e2e/fleet"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/e2e/replay"
 )
 
 // stage is the servers, and the poolers and proxies in front of them. All methods must be
@@ -34,6 +36,8 @@ type stage struct {
 	wired int              // links made so far
 
 	proxies  map[string]*pgcluster.Proxy        // by seat
+	tape     replay.Tape                        // of who is behind a proxy
+	seated   sync.Map                           // seat to candidate
 	bouncers map[fleet.Route]*pgcluster.Bouncer // none if pgbouncer is not installed
 
 	bouncerEnded func() // called in a separate goroutine when a pgbouncer has ended; initially nil
@@ -133,6 +137,10 @@ func (s *stage) startRoutes(ctx context.Context) (err error) {
 			if s.proxies[seat.ID], err = s.primary.Proxy(ctx); err != nil {
 				return err
 			}
+			s.proxies[seat.ID].Watch(func() pgcluster.Watcher {
+				who, _ := s.seated.Load(seat.ID)
+				return s.tape.Watch(who.(string))
+			})
 		}
 	}
 	s.bouncers = map[fleet.Route]*pgcluster.Bouncer{}
@@ -255,6 +263,7 @@ func newFleet(s *stage, seed uint64, fail context.CancelCauseFunc) *fleet.Fleet 
 			}
 		},
 		Started: func(m *fleet.Member) (err error) {
+			s.seated.Store(m.ID, m.Name)
 			if linked(m) {
 				s.wired++
 				s.links[m.Name], err = newLink(s.wired, m.PID())
