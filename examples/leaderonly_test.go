@@ -73,10 +73,18 @@ func TestAStrangerWithTheLockGetsNoRequestOfAFollower(t *testing.T) {
 		check(t, err)
 		var taken bool
 		check(t, stranger.QueryRowContext(t.Context(), "SELECT pg_try_advisory_lock($1)", elector.KeyFromName("example")).Scan(&taken))
-		known, err := roster.New(pool)
+		known, err := roster.New(pool, roster.WithMetadata(map[string]string{"url": "http://one:80"}))
 		check(t, err)
 		check(t, known.Migrate(t.Context()))
 		defer func() { check(t, known.Close(soon(t))) }()
+		c := newCandidate(t, pool, "first")
+		check(t, known.Add(c.Elector))
+		c.start(t)
+		eventually(t, "a candidate that does not lead is in the roster", func() bool {
+			all, err := known.Candidates(t.Context(), c.Key())
+			check(t, err)
+			return len(all) == 1 && all[0].State == roster.Live
+		})
 		for name, address := range map[string]func(*elector.Elector) func(context.Context, string) *url.URL{
 			"a map": listed(map[string]*url.URL{"first": {Scheme: "http", Host: "one:80"}}),
 			"the roster": func(e *elector.Elector) func(context.Context, string) *url.URL {

@@ -14,7 +14,7 @@ import (
 // Warm loads a cache while this candidate is the deputy, and hands it to the leader's work.
 // Other followers load nothing. Give it to elector.WithHooks, and call its Run instead of the elector's.
 type Warm[T any] struct {
-	Load func(context.Context) (T, error)
+	Load func(context.Context) (T, error) // it bounds its own time
 
 	mu      sync.Mutex
 	loading *loading[T]

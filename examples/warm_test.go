@@ -52,3 +52,29 @@ func TestALoadThatFailedIsTriedAgainByTheDeputyAndAnewInTheTerm(t *testing.T) {
 		}
 	})
 }
+
+// What was loaded is as old as the last term.
+func TestEachTermOfAProcessLoadsTheCacheAnew(t *testing.T) {
+	overBoth(t, func(t *testing.T, pool *sql.DB) {
+		logged(t)
+		var calls atomic.Int32
+		warm := &examples.Warm[int32]{Load: func(context.Context) (int32, error) { return calls.Add(1), nil }}
+		e, err := elector.New(pool, "example", elector.WithHooks(warm), elector.WithRetryInterval(50*time.Millisecond))
+		check(t, err)
+		worked := make(chan int32, 10)
+		inBackground(t, func(ctx context.Context) error {
+			return warm.Run(ctx, e, func(ctx context.Context, _ *elector.Term, cache int32) error {
+				worked <- cache
+				<-ctx.Done()
+				return nil
+			})
+		})
+		first := receive(t, "the first term works", worked)
+		leader, err := e.Leader(soon(t))
+		check(t, err)
+		execute(t, pool, "SELECT pg_terminate_backend($1)", leader.PID)
+		if second := receive(t, "the second term works", worked); second <= first {
+			t.Errorf("the second term works with the load %d, the first with %d", second, first)
+		}
+	})
+}
