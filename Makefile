@@ -103,9 +103,10 @@ generate: ## Generate db/, roster/internal/db/ and ticks/internal/db/ from queri
 docs: ## Draw the pictures of the docs
 	go -C e2e run ./pictures draw ../docs/pictures
 
-record: ## Record metrics as a picture for the docs
+record: ## Record metrics as a picture for the docs, and the demo as one that plays
 	@scripts/setup.sh postgresql
 	go -C e2e run ./pictures record pictures/metrics.json
+	go -C e2e run ./pictures film ../docs/pictures/demo.svg
 	go -C e2e run ./pictures draw ../docs/pictures
 
 screenshots: ## Take screenshots of the dashboard in a real browser

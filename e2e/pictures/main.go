@@ -5,6 +5,7 @@
 //	draw DIRECTORY        draws those that adapt to light and dark pages. It needs only Go.
 //	record FILE           records the metrics of an election with faults, which draw draws
 //	photograph DIRECTORY  takes screenshots of the dashboard, in a browser
+//	film FILE             runs the demo, and writes an SVG that plays it
 package main
 
 import (
@@ -20,9 +21,9 @@ import (
 )
 
 func main() {
-	commands := map[string]func(ctx context.Context, argument string) error{"draw": draw, "record": record, "photograph": photograph}
+	commands := map[string]func(ctx context.Context, argument string) error{"draw": draw, "record": record, "photograph": photograph, "film": film}
 	if len(os.Args) < 3 || commands[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: pictures draw DIRECTORY | record FILE | photograph DIRECTORY")
+		fmt.Fprintln(os.Stderr, "usage: pictures draw DIRECTORY | record FILE | photograph DIRECTORY | film FILE")
 		os.Exit(64)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
