@@ -5,7 +5,8 @@
 //
 //	tape.go     a tape, and what a proxy and the candidates write on it
 //	wire.go     the protocol of PostgreSQL, as far as a tape must know it
-//	replay.go   the check: sessions
+//	replay.go   the check: a run, beliefs, work
+//	session.go  the check: statements and ends of sessions
 //	fence.go    the check: tokens and fenced transactions
 package replay
 
