@@ -98,7 +98,7 @@ fi
 
 wanted=()
 for thing in "${missing[@]}"; do
-  case $thing in promtool | browser | patroni | etcd | haproxy) continue ;; esac # optional: tests that need it are skipped
+  case $thing in promtool | browser | patroni | etcd | haproxy | z3) continue ;; esac # optional: tests that need it are skipped
   read -ra packages <<<"$(packages_of "$thing")"
   wanted+=("${packages[@]}")
 done
@@ -116,7 +116,7 @@ note "installing ${missing[*]}"
   case " ${missing[*]} " in
     *' browser '*) install chromium fonts-dejavu-core || true ;;
   esac
-  for thing in patroni etcd haproxy; do
+  for thing in patroni etcd haproxy z3; do
     case " ${missing[*]} " in
       *" $thing "*) install "$(packages_of "$thing")" || true ;;
     esac
