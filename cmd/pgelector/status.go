@@ -32,7 +32,8 @@ func (a *app) statusCommand() *cobra.Command {
 		Short: "Show who leads, and who is the deputy",
 		Long: "Shows who leads each election, since when and from where, who is the deputy, and who else waits in the server, in\n" +
 			"order: for the named elections, or for all elections of the database.\n\n" +
-			"The server knows keys, not names: status shows the names that you give, and others with --roster. Compare a key with\n" +
+			"The server knows keys, not names: status shows the names that you give, those of a roster in the schema pgelector, and\n" +
+			"others with --roster. Compare a key with\n" +
 			"\"pgelector key NAME\". A lock of another program with a 64-bit key looks like an election. If the leader's session does\n" +
 			"not tell since when it leads, status shows the start of the session, which is not later. The other followers hold\n" +
 			"nothing in the server, and do not show. Nor does a deputy while nobody leads. What one session leads without a name is\n" +
@@ -79,8 +80,11 @@ func (a *app) statusCommand() *cobra.Command {
 				return s.result()
 			}
 			snapshot, err := status.Look(ctx, pool, names...)
-			if err == nil && schema != "" {
+			switch {
+			case err == nil && schema != "":
 				err = addRoster(ctx, pool, schema, &snapshot)
+			case err == nil && len(names) == 0 && !asJSON:
+				_ = addRoster(ctx, pool, "pgelector", &snapshot) // where there is one, keys have names
 			}
 			if err != nil {
 				return a.failed(target, err)

@@ -199,6 +199,10 @@ func TestStatusShowsWhoIsNotSeenAnyMore(t *testing.T) {
 	check(t, err)
 	check(t, e.Start(context.Background()))
 	eventually(t, "it is published", func() bool { return published.Stats().Writes > 0 })
+	eventually(t, "status finds the name by itself", func() bool {
+		all := invoke(t, at(dsn), "status").out
+		return strings.Contains(all, name(t)) && !strings.Contains(all, "key ")
+	})
 	check(t, pool.Close()) // its publications end, and nobody says why
 	eventually(t, "status shows it", func() bool {
 		return strings.Contains(strings.Join(strings.Fields(invoke(t, at(dsn), "status", "--roster", "pgelector", name(t)).out), " "), "not seen killed published ")
