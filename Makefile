@@ -94,7 +94,7 @@ model: ## Prove the model of the protocol with z3, reject each weakened one, and
 	@scripts/setup.sh z3
 	go -C e2e run ./model/prove $(if $(SEARCH),-search)
 
-cover: ## Measure the coverage of elector and internal/session
+cover: ## Measure the coverage of elector and internal/
 	@scripts/cover.sh -run='$(RUN)'
 
 generate: ## Generate db/, roster/internal/db/ and ticks/internal/db/ from queries/ with sqlc

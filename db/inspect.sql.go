@@ -115,7 +115,7 @@ type AdvisoryLocksRow struct {
 // 64-bit key in this database, and those that hold a seat of that election: by key, the holder
 // first, then the deputy, then the waiters in order, ten thousand rows at most. keys is a JSON array
 // of integers as text: if it is not empty, only those are listed. The key of the seats is that of
-// deputy.SeatKey; its lowest bit does not matter. As in Holder, what this role may not see is
+// seat.Key; its lowest bit does not matter. As in Holder, what this role may not see is
 // empty or 0, and the last columns are those of Holder. last_micros is when the session last
 // began or ended a statement.
 //

@@ -14,13 +14,11 @@ import (
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/internal/deputy"
-	"github.com/pgelector/pgelector/internal/fenced"
-	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/election"
+	"github.com/pgelector/pgelector/internal/holder"
 	"github.com/pgelector/pgelector/internal/preflight"
 	"github.com/pgelector/pgelector/internal/promotion"
-	"github.com/pgelector/pgelector/internal/session"
 	"github.com/pgelector/pgelector/internal/transaction"
-	"github.com/pgelector/pgelector/internal/wakeup"
 )
 
 // beatsVariable sets the number of heartbeats of each leader and deputy: make soak sets it
@@ -45,68 +43,76 @@ func (b *beating) beats() int {
 }
 
 // beat elects one, or makes it the deputy, and lets its heart beat until the test ends.
-func (s *server) beat(t *testing.T, d drivers, dsn, election string, leads bool) *beating {
+func (s *server) beat(t *testing.T, d drivers, dsn, name string, leads bool) *beating {
 	t.Helper()
 	pool, counter := d.openCounted(t, 0, dsn)
 	b := &beating{id: unique("beating"), counter: counter}
-	c := session.Config{
-		Name:   b.id,
-		Inside: transaction.Part{},
-		OnBeat: func(session.Beat) {},
-		Parts:  []session.Part{&preflight.Part{}, promotion.New(5 * time.Millisecond)},
-		Report: func(_ context.Context, task session.Task, err error) {
-			if task != session.Calling { // a driver that is slow to close a connection on a busy machine
-				t.Error(err)
-			}
-		},
-	}
+	key, scope := elector.KeyFromName(name), preflight.NewScope(holder.Auto)
+	c := election.SessionConfig{CandidateID: b.id, Report: func(doing string, err error) {
+		if doing != "call" { // a driver that is slow to close a connection on a busy machine
+			t.Error(doing, err)
+		}
+	}}
 	c.Lease.Length, c.Lease.Heartbeat, c.Lease.Drain = time.Minute, 5*time.Millisecond, time.Second
 	if !leads {
 		c.Lease.Heartbeat = 100 * time.Millisecond // it tries more often
 	}
-	a := deputy.New(&lock.Dedicated{Source: session.NewSource(pool, c), Config: lock.Config{Election: election, Key: elector.KeyFromName(election),
-		ReportHolder: func() bool { return false }, Unblock: fenced.TerminateOverdue}},
-		deputy.Config{Sit: true, SitInside: true, Interval: 5 * time.Millisecond, Retry: func() time.Duration { return retry }})
+	a := deputy.New(deputy.Config{CandidateID: b.id, Key: key, Sit: true, SitInside: true, Interval: 5 * time.Millisecond, Inside: scope.InTransaction, Auto: true})
+	c.Parts = []election.Part{&preflight.Part{Scope: scope, Pins: 1}, transaction.Part{}, promotion.New(5*time.Millisecond, scope.InTransaction), a}
+	c.Statements = a.Statements
+	heard := &beatingObserver{TB: t, beating: b, first: make(chan election.Attempt, 1)}
+	k := election.New(election.NewSource(pool, c), election.Config{Key: key, Retry: func() time.Duration { return retry }, Acquirer: a, Observer: heard})
 	ctx, stop := context.WithCancel(context.Background())
-	first, ended := make(chan lock.Attempt, 1), make(chan struct{})
+	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		defer a.Close()
-		for sent := false; ; sent = true {
-			got := a.Acquire(ctx, lock.Try{Woken: (*wakeup.Calls)(nil)})
-			if !sent {
-				first <- got
-			}
-			switch {
-			case got.Lock != nil:
-				select {
-				case <-ctx.Done():
-				case <-got.Lock.Session.TermContext().Done():
-					t.Error(context.Cause(got.Lock.Session.TermContext()))
-				}
-				b.ended.Store(true)
-				got.Lock.WorkReturned()
-				got.Lock.Discard()
-				return
-			case ctx.Err() != nil:
-				return
-			case got.Err != nil || !got.InTransaction:
-				t.Errorf("%s: %+v", b.id, got)
-				return
-			}
+		err := k.Run(ctx, func(ctx context.Context, _ *election.Term) error {
+			<-ctx.Done()
+			return nil
+		})
+		if ctx.Err() == nil {
+			t.Error(err)
 		}
+		b.ended.Store(true)
 	}()
 	t.Cleanup(func() {
 		stop()
 		closed(t, "it ends", ended)
 	})
-	got := <-first
+	got := <-heard.first
 	check(t, got.Err)
-	if b.leads = got.Lock != nil; b.leads != leads {
-		t.Errorf("it leads: %v", b.leads)
+	if b.leads = got.Lock != nil; b.leads != leads || !scope.InTransaction() {
+		t.Errorf("it leads: %v, in transaction scope: %v", b.leads, scope.InTransaction())
 	}
 	return b
 }
+
+// A beatingObserver tells of the first attempt, and of what should not be.
+type beatingObserver struct {
+	testing.TB
+	*beating
+	first chan election.Attempt
+}
+
+func (o *beatingObserver) Attempted(a election.Attempt) {
+	select {
+	case o.first <- a:
+	default:
+	}
+}
+
+func (o *beatingObserver) Ended(_ *election.Term, cause error) {
+	o.ended.Store(true)
+	if reason := election.ReasonOf(cause); reason != election.Shutdown {
+		o.Error(cause)
+	}
+}
+
+func (o *beatingObserver) Elected(*election.Term)        {}
+func (o *beatingObserver) Demoted(*election.Term, error) {}
+func (o *beatingObserver) Released(*election.Term)       {}
+
+func (o *beatingObserver) Failed(doing string, err error) { o.Error(doing, err) }
 
 var usedMemory = regexp.MustCompile(`Grand total: .* (\d+) used`)
 
@@ -144,10 +150,10 @@ func TestThousandsOfHeartbeatsLeaveNoTrace(t *testing.T) {
 	var all []*beating
 	holders := map[*beating]int{}
 	for name, d := range map[string]drivers{"pq": pq, "pgx exec": pgx} {
-		election := s.election(t)
-		leader := s.beat(t, d, b.DSN(waysToAsk[name]...), election, true)
-		holders[leader] = s.holders(t, elector.KeyFromName(election))[0]
-		all = append(all, leader, s.beat(t, d, b.DSN(waysToAsk[name]...), election, false))
+		of := s.election(t)
+		leader := s.beat(t, d, b.DSN(waysToAsk[name]...), of, true)
+		holders[leader] = s.holders(t, elector.KeyFromName(of))[0]
+		all = append(all, leader, s.beat(t, d, b.DSN(waysToAsk[name]...), of, false))
 	}
 	reach := func(beats int) {
 		t.Helper()

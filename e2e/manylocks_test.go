@@ -18,7 +18,7 @@ import (
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/deputy"
+	"github.com/pgelector/pgelector/internal/seat"
 	"github.com/pgelector/pgelector/internal/inbox"
 	"github.com/pgelector/pgelector/roster"
 )
@@ -80,7 +80,7 @@ func TestNoStatementIsSlowBesideTheLocksOfStrangers(t *testing.T) {
 	check(t, err)
 	defer conn.Close()
 	pid := one[int](t, conn, "SELECT pg_backend_pid()")
-	seat := deputy.SeatKey(1)
+	seat := seat.Key(1)
 	for _, locks := range []string{
 		fmt.Sprintf("SELECT pg_advisory_lock_shared(%d, %d), count(pg_advisory_lock_shared(1, i)) FROM generate_series(1, 6000) AS i", inbox.Bell, pid), // requests
 		fmt.Sprintf("SELECT count(pg_advisory_lock_shared(%d, i)) FROM generate_series(1, 3000) AS i", inbox.Bell),

@@ -16,7 +16,7 @@ import (
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/health"
-	"github.com/pgelector/pgelector/internal/deputy"
+	"github.com/pgelector/pgelector/internal/seat"
 	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/roster"
 	"github.com/pgelector/pgelector/shard"
@@ -152,7 +152,7 @@ func TestALeaderIsListedOnceWhateverItsSessionDoes(t *testing.T) {
 	key, others := lockkey.Of("", 1), "SELECT count(pg_advisory_lock(1, i)) FROM generate_series(1, 3000) i"
 	_, err = s.admin.Exec(others)
 	check(t, err)
-	high, low := lockkey.Halves(deputy.SeatKey(key))
+	high, low := lockkey.Halves(seat.Key(key))
 	_, err = holder.ExecContext(t.Context(), "SELECT pg_advisory_lock($1), pg_advisory_lock($2, $3)", key, high, low)
 	check(t, err)
 	ctx, cancel := context.WithCancel(t.Context())

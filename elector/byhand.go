@@ -7,6 +7,7 @@ import (
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/election"
 	"github.com/pgelector/pgelector/internal/gate"
 )
 
@@ -24,21 +25,20 @@ import (
 // longer than the drain (WithDrain), the lock is not released, and the elector cannot
 // campaign.
 func (e *Elector) Campaign(ctx context.Context) (*Term, error) {
-	for {
-		claimed, release, err := e.claim(ctx)
-		if err != nil {
-			return nil, err
-		}
-		term, err := e.newCampaign(true).run(claimed)
-		release()
-		if err != nil {
-			e.releaseClaim()
-			return nil, err
-		}
-		if term.handOut() {
-			return term, nil
-		}
+	claimed, release, err := e.claim(ctx)
+	if err != nil {
+		return nil, err
 	}
+	e.begins(claimed, true)
+	_, err = e.kernel.Campaign(claimed)
+	release()
+	if err != nil {
+		e.releaseClaim()
+		return nil, err
+	}
+	t := e.term.Load()
+	t.handOut(e.unclaim)
+	return t, nil
 }
 
 // TryCampaign makes one attempt. If elected is true, term is as from Campaign. If another
@@ -52,35 +52,18 @@ func (e *Elector) TryCampaign(ctx context.Context) (term *Term, elected bool, er
 		return nil, false, err
 	}
 	defer release()
+	k := (*election.Term)(nil)
 	if err = e.awaitFirstCheck(ctx); err == nil {
-		r := e.newCampaign(true).once(ctx)
-		term, err = r.term, r.err
+		e.begins(ctx, true)
+		k, err = e.kernel.TryCampaign(ctx)
 	}
-	switch {
-	case term == nil:
+	if k == nil {
 		e.releaseClaim()
 		return nil, false, err
-	case !term.handOut():
-		return nil, false, fmt.Errorf("%w: the term has ended before it could begin: %w", ErrNotLeader, context.Cause(term.ctx))
 	}
+	term = e.term.Load()
+	term.handOut(e.unclaim)
 	return term, true, nil
-}
-
-// once makes the only attempt of a campaign, as a part of the caller's own call.
-func (c *campaign) once(ctx context.Context) result {
-	c.sends = ctx
-	return c.attempt(ctx, true)
-}
-
-// handOut reports whether Campaign or TryCampaign may return the term. If not, because the
-// process has stood still since the grant, it waits for the end of the term.
-func (t *Term) handOut() bool {
-	if t.lock.Session.EndIfExpired() == nil {
-		return true
-	}
-	t.returned()
-	<-t.done
-	return false
 }
 
 // Resign gives the term up: it cancels the term's context, waits until the
@@ -97,7 +80,7 @@ func (t *Term) handOut() bool {
 // with its term's context, Resign returns at once with ErrResigned.
 func (t *Term) Resign(ctx context.Context) error {
 	t.end(hooks.Resigned, ErrResigned)
-	t.returned()
+	t.term.WorkReturned()
 	if gate.IsClosed(t.done) { // whatever ctx says
 		return t.after.released
 	}
@@ -114,7 +97,7 @@ func (t *Term) Resign(ctx context.Context) error {
 			case lost(context.Cause(t.ctx)):
 				return t.because(ctx, doing, nil)
 			}
-			return ended(ctx, doing)
+			return election.Stopped(ctx, doing)
 		case <-overdue:
 			if !t.releasing.Load() { // which may take long
 				return fmt.Errorf("%w: resign waited %v, one lease, for it%s; the lock is released when it returns", ErrOverrun, t.lease.Length, t.announcer.busy())
@@ -140,36 +123,38 @@ func (e *Elector) TryRun(ctx context.Context, lead func(ctx context.Context, ter
 	if err := e.awaitFirstCheck(claimed); err != nil {
 		return false, err
 	}
-	r := e.newCampaign(false).once(claimed)
-	if r.term == nil {
-		return false, r.err
-	}
 	done := false
-	finished, err := e.serve(ctx, claimed, r.term, func(ctx context.Context, term *Term) error {
+	e.begins(claimed, false)
+	elected, err = e.kernel.TryRun(claimed, e.leads(ctx, claimed, func(ctx context.Context, term *Term) error {
 		err := orHold(lead)(ctx, term)
 		if err == nil && e.hold > 0 && claimed.Err() == nil && term.endIfOver() == nil {
 			done = true
 			term.hold(claimed, e.hold)
 		}
 		return err
-	})
-	if done { // whatever ended the hold
-		return true, nil
+	}))
+	if !elected || done { // whatever ended the hold
+		return elected, errUnless(done, err)
 	}
-	switch cause := context.Cause(r.term.ctx); {
-	case !finished:
-		err = fmt.Errorf("elector: run: %w", cause)
-	case ctx.Err() != nil && lost(cause):
+	if cause := context.Cause(e.term.Load().ctx); ctx.Err() != nil && lost(cause) {
 		err = wrap(cause, err)
 	}
 	return true, err
+}
+
+// errUnless is err, or nil.
+func errUnless(done bool, err error) error {
+	if done {
+		return nil
+	}
+	return err
 }
 
 // hold waits until d is over since the election, or until ctx or the term ends.
 func (t *Term) hold(ctx context.Context, d time.Duration) {
 	ctx, stop := backoff.Either(ctx, t.ctx)
 	defer stop()
-	_ = backoff.Sleep(ctx, time.Until(t.electedAt.Add(d)))
+	_ = backoff.Sleep(ctx, time.Until(t.ElectedAt().Add(d)))
 }
 
 // RunIfLeader calls fn if this elector leads, and reports whether it did; err
@@ -178,13 +163,13 @@ func (t *Term) hold(ctx context.Context, d time.Duration) {
 // returns.
 func (e *Elector) RunIfLeader(ctx context.Context, fn func(context.Context) error) (ran bool, err error) {
 	if ctx.Err() != nil {
-		return false, ended(ctx, "run if leader")
+		return false, election.Stopped(ctx, "run if leader")
 	}
 	term := e.term.Load()
-	if term == nil || !term.begin() {
+	if term == nil || !term.term.Begin() {
 		return false, nil
 	}
-	defer term.work.Finish()
+	defer term.term.Finish()
 	ctx, stop := backoff.Either(term.within(ctx), term.ctx)
 	defer stop()
 	return true, fn(ctx)

@@ -3,17 +3,23 @@ package elector
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"sync/atomic"
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/deputy"
-	"github.com/pgelector/pgelector/internal/fenced"
+	"github.com/pgelector/pgelector/internal/election"
 	"github.com/pgelector/pgelector/internal/gate"
-	"github.com/pgelector/pgelector/internal/handover"
-	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/holder"
+	"github.com/pgelector/pgelector/internal/live"
+	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/pooled"
+	"github.com/pgelector/pgelector/internal/preflight"
 	"github.com/pgelector/pgelector/internal/promotion"
-	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/queue"
+	"github.com/pgelector/pgelector/internal/seat"
+	"github.com/pgelector/pgelector/internal/transaction"
 	"github.com/pgelector/pgelector/internal/validate"
 	"github.com/pgelector/pgelector/internal/wakeup"
 )
@@ -25,32 +31,25 @@ type candidate struct {
 	election   string
 	announcer  *announcer
 	monitor    *healthMonitor
-	closing    context.Context // done when the elector, or its session, is closed
-	terms      *gate.Gate      // attempts and terms: the session's, if there is one
-	sender     *wakeup.Sender  // the session's, if there is one
-	places     *promotion.Part // the session's, if there is one
-	validation *validate.Part  // of the locks of its session
+	room       *election.Terms  // of its terms: a reason to end them is one call there
+	closing    context.Context  // done when the elector, or its session, is closed
+	terms      *gate.Gate       // attempts and terms: the session's, if there is one
+	sender     *wakeup.Sender   // the session's, if there is one
+	places     *promotion.Part  // the session's, if there is one
+	validation *validate.Part   // of the locks of its session
+	found      *preflight.Scope // the scope that a check has found: its session's, if there is one
 
-	source interface { // of the sessions that it leads on
-		InTransaction() bool   // whether the last server was used in transaction scope
-		ListensForLoss() error // nil if the loss of a session is listened for, or why it is not
-	}
-
-	// Touched by the campaign, and by its term, alone.
-	acquirer lock.Acquirer
-	lastRole lock.Standing
-	wakeUps  *wakeup.Calls // nil without a notifier
-	past     past          // who led before
-
+	past past                       // who led before; its campaign and its term, one after the other, touch it
 	last atomic.Pointer[leaderSeen] // for LastLeader
 }
 
-func newCandidate(pool *sql.DB, election string, c config) *candidate {
-	origin := hooks.Origin{Election: election, Key: c.key, CandidateID: c.candidateID}
-	n := &candidate{terms: gate.New(), places: promotion.New(c.deputyInterval / 2), config: c, pool: pool, election: election, announcer: newAnnouncer(origin, c.hooks, c.lease),
-		sender: wakeup.NewSender(pool, NotifyChannel, c.lease.Length)}
+func newCandidate(pool *sql.DB, name string, c config) *candidate {
+	origin := hooks.Origin{Election: name, Key: c.key, CandidateID: c.candidateID}
+	n := &candidate{terms: gate.New(), room: &election.Terms{}, config: c, pool: pool, election: name,
+		announcer: newAnnouncer(origin, c.hooks, c.lease), sender: wakeup.NewSender(pool, NotifyChannel, c.lease.Length)}
+	n.places = promotion.New(c.deputyInterval/2, func() bool { return n.found.InTransaction() })
 	n.past.met = summitOf(pool)
-	n.monitor = newHealthMonitor(c.check, c.healthPolicy, func(cause error) {
+	n.monitor = newHealthMonitor(c.check, c.healthPolicy, n.room, func(cause error) {
 		now := time.Now()
 		n.past.ill.CompareAndSwap(nil, &now)
 		n.report(context.Background(), hooks.Failure{Op: hooks.OpHealth, Err: cause})
@@ -58,20 +57,32 @@ func newCandidate(pool *sql.DB, election string, c config) *candidate {
 	return n
 }
 
-// onOwnSessions makes attempts on sessions of their own. A leader on one takes a seat by the acquirer.
-func (e *Elector) onOwnSessions() (*lock.Dedicated, lock.Acquirer) {
-	own := &lock.Dedicated{
-		Config: lock.Config{Election: e.election, Key: e.key, ReportHolder: e.announcer.seesLeader, TokenEpoch: e.tokenEpoch,
-			Pair: deputy.SeatKey(e.key), Unblock: fenced.TerminateOverdue},
-		Source: session.NewSource(e.pool, e.sessions(e.pool, e.beat, e.hear, e.report, e.places, e.validation)),
+// ownSource lends sessions of one election each. The acquirer makes its attempts on them.
+func (e *Elector) ownSource() (*election.Source, *deputy.Acquirer, *preflight.Scope) {
+	scope := preflight.NewScope(e.holderScope())
+	d := deputy.New(deputy.Config{CandidateID: e.candidateID, Key: e.key, Sit: e.takeover != Poll, SitInside: e.sitsInside(), Wait: e.takeover == Wait,
+		Interval: e.deputyInterval, Inside: scope.InTransaction, Wary: scope.MetStandby, Auto: scope.Chosen == holder.Auto})
+	evict := pooled.Evictor{Locks: func(s *election.Session) (key, pair int64, ok bool) {
+		return e.key, seat.Key(e.key), !transaction.IsOf(s)
+	}}
+	c := e.sessions(sources{pool: e.pool, scope: scope, beat: e.beat, hear: e.hear, report: e.report, met: e.past.met},
+		[]election.Part{e.places, e.validation, d, evict})
+	if c.Statements = d.Statements; e.takeover == Wait {
+		c.Linger = queue.CloseDelay
 	}
-	return own, deputy.New(own, deputy.Config{Sit: e.takeover != Poll, SitInside: e.sitsInside(), Wait: e.takeover == Wait, Interval: e.deputyInterval,
-		Retry: e.retryEvery, Offer: handover.OfferKey(e.candidateID, e.key), Succeed: handover.Succeed})
+	return election.NewSource(e.pool, c), d, scope
+}
+
+// elects makes the election on a source.
+func (e *Elector) elects(source *election.Source, acquirer election.Acquirer) {
+	e.kernel = election.New(source, election.Config{Key: e.key, Look: e.announcer.seesLeader, Retry: e.retryEvery, Rest: 2 * pollRequest.Max, Sleep: e.sleep,
+		Backoff: e.backoff, MaxAttempts: e.maxAttempts, AwaitPrimary: e.readOnlyTimeout, Acquirer: &attempts{e, acquirer}, Observer: observer{e},
+		Terms: e.room, Meanwhile: e.findLeader, Yields: e.yields})
 }
 
 // retryEvery is the retry interval in force.
 func (n *candidate) retryEvery() time.Duration {
-	if n.source.InTransaction() {
+	if n.found.InTransaction() {
 		return n.retryInside
 	}
 	return n.retry
@@ -91,9 +102,6 @@ func (n *candidate) report(ctx context.Context, f hooks.Failure) {
 	n.announcer.post(n.announcer.failure(ctx, f))
 }
 
-// nobody leads.
-var nobody lock.Holder
-
 // A leaderSeen is a leader, and when it last was known to lead.
 type leaderSeen struct {
 	candidateID string
@@ -110,15 +118,66 @@ func (n *candidate) sees(candidateID string, at time.Time) {
 	}
 }
 
-// saw reports a leader other than the last one seen.
-func (n *candidate) saw(ctx context.Context, leader lock.Holder) {
+// saw reports a leader other than the last one seen; the zero Holder is nobody.
+func (n *candidate) saw(ctx context.Context, leader election.Holder) {
 	if leader.PID != 0 {
 		n.sees(leader.CandidateID, time.Now())
 	}
-	leader = lock.Holder{PID: leader.PID, CandidateID: leader.CandidateID} // all that an attempt sees
 	if !n.announcer.seesLeader() || n.past.seen == leader {
 		return
 	}
 	n.announcer.post(n.announcer.leaderChanged(ctx, hooks.LeaderChanged{Previous: n.past.seen.CandidateID, Current: leader.CandidateID, PID: leader.PID}))
 	n.past.seen = leader
+}
+
+// sources are what the sessions of an elector, or of a Session, report to.
+type sources struct {
+	pool   *sql.DB
+	scope  *preflight.Scope
+	beat   func(election.Beat)
+	hear   hearer
+	report func(context.Context, hooks.Failure)
+	met    *summit
+}
+
+// failed receives what goes wrong on sessions, and ends none.
+func (s sources) failed(doing string, err error) {
+	op := hooks.OpCampaign
+	switch doing {
+	case "try": // which the attempt itself reports
+		s.scope.Suspect(err)
+		if s.met != nil {
+			s.met.meet(pgerr.NewerTimeline(err))
+		}
+		if live.IsSuspicious(err) {
+			live.Suspect(s.pool)
+		}
+		return
+	case "release":
+		op = hooks.OpRelease
+	case "set up":
+		op = hooks.OpSetting
+	case "call":
+		op = hooks.OpCall
+	}
+	s.report(context.Background(), hooks.Failure{Op: op, Err: err})
+}
+
+// A beats announces heartbeats.
+type beats struct {
+	election.NoPart
+	on func(election.Beat)
+}
+
+func (b beats) Beat(_ *election.Session, beat election.Beat) error {
+	b.on(beat)
+	return nil
+}
+
+// errClosing is the error of an attempt that an elector which is closed does not make.
+func (n *candidate) errClosing() error {
+	if err := context.Cause(n.closing); err != nil {
+		return election.Stopped(n.closing, "campaign")
+	}
+	return errors.New("elector: the session is closed")
 }

@@ -16,9 +16,8 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/drivertest"
 	"github.com/pgelector/pgelector/internal/lease"
-	"github.com/pgelector/pgelector/internal/promotion"
-	"github.com/pgelector/pgelector/internal/validate"
 )
 
 func TestTheDefaultsAreAsDocumented(t *testing.T) {
@@ -245,26 +244,33 @@ func TestTheDefaultHeartbeatStaysBelowTheIdleTimeoutOfFirewalls(t *testing.T) {
 	}
 }
 
-// A part that no option turns on is not called: it is not made.
+// A part that no option turns on is not called: it is not made. (The deputy's and the poolers' are made always, and do
+// nothing without a deputy or a pooler.)
 func TestOnlyThePartsThatAnOptionTurnsOnAreMade(t *testing.T) {
+	pool := (&drivertest.Driver{}).Open()
+	defer pool.Close()
 	parts := func(opts ...Option) (names []string) {
-		c, err := configure("orders", opts)
+		e, err := New(pool, "orders", opts...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, part := range c.sessions(nil, nil, nil, nil, promotion.New(0), validate.New(0, nil)).Parts {
-			names = append(names, fmt.Sprintf("%T", part))
+		for _, part := range e.kernel.Source().Parts {
+			names = append(names, strings.TrimPrefix(fmt.Sprintf("%T", part), "*"))
 		}
 		return names
 	}
-	always := []string{"*preflight.Part", "listen.Part", "*promotion.Part", "*validate.Part", "*inbox.Part"}
-	if got := parts(); !slices.Equal(got, always) {
-		t.Errorf("by default %v, want %v", got, always)
-	}
-	if got := parts(WithSynchronousStandby(time.Minute)); !slices.Equal(got, slices.Insert(slices.Clone(always), 4, "*syncrep.Part")) {
-		t.Errorf("with synchronous standbys %v", got)
-	}
-	if got := parts(WithLockDelay(time.Minute)); !slices.Equal(got, slices.Insert(slices.Clone(always), 4, "*lockdelay.Part")) {
-		t.Errorf("with a lock delay %v", got)
+	always := []string{"preflight.Part", "live.Part", "transaction.Part", "listen.Part", "promotion.Part", "validate.Part", "deputy.Acquirer", "pooled.Evictor"}
+	last := []string{"elector.beats", "inbox.Part"}
+	for _, c := range []struct {
+		opts []Option
+		more []string
+	}{
+		{nil, nil},
+		{[]Option{WithSynchronousStandby(time.Minute)}, []string{"syncrep.Part"}},
+		{[]Option{WithLockDelay(time.Minute)}, []string{"lockdelay.Part"}},
+	} {
+		if got, want := parts(c.opts...), slices.Concat(always, c.more, last); !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
 	}
 }

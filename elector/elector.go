@@ -3,24 +3,29 @@ package elector
 import (
 	"context"
 	"database/sql"
-	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/backoff"
-	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/election"
+	"github.com/pgelector/pgelector/internal/pooled"
+	"github.com/pgelector/pgelector/internal/wakeup"
 )
 
 // An Elector is one candidate of one election. It runs one campaign and holds
 // one term at a time; its methods may be called from any goroutine.
 type Elector struct {
 	*candidate
+	kernel   *election.Election
 	close    context.CancelCauseFunc // ends closing
 	onClosed func()                  // removes it from its session; nil without one
 	term     atomic.Pointer[Term]    // the last one, if any, which may have ended
+
+	// What the one call of Run, TryRun, Start, Campaign or TryCampaign owns.
+	called   context.Context // that call's
+	byHand   bool            // that call is Campaign or TryCampaign
+	campaign *campaign       // that goes on; nil before the first attempt, and during a term
+	wakeUps  *wakeup.Calls   // of that campaign
 
 	mu         sync.Mutex
 	claimed    chan struct{}     // closed at the end of the one campaign or term; nil without one
@@ -38,25 +43,26 @@ type Elector struct {
 // The name must have 1 to 1024 bytes and no NUL. An argument or option that
 // cannot be used is an error that wraps ErrConfig and says which; a pool whose
 // MaxOpenConns is 1 is one too.
-func New(pool *sql.DB, election string, opts ...Option) (*Elector, error) {
+func New(pool *sql.DB, name string, opts ...Option) (*Elector, error) {
 	if pool == nil {
 		return nil, errNoPool
 	}
-	c, err := configure(election, opts)
+	c, err := configure(name, opts)
 	if err != nil {
 		return nil, err
 	}
-	if err := session.CheckPoolSize(pool, c.pins()); err != nil {
+	if err := pooled.CheckSize(pool, c.pins()); err != nil {
 		return nil, err
 	}
-	e := newElector(context.Background(), pool, election, c)
-	own, acquirer := e.onOwnSessions()
-	e.acquirer, e.source = acquirer, own.Source
+	e := newElector(context.Background(), pool, name, c)
+	source, acquirer, scope := e.ownSource()
+	e.found = scope
+	e.elects(source, acquirer)
 	return e, nil
 }
 
-func newElector(ctx context.Context, pool *sql.DB, election string, c config) *Elector {
-	e := &Elector{candidate: newCandidate(pool, election, c), closed: make(chan struct{})}
+func newElector(ctx context.Context, pool *sql.DB, name string, c config) *Elector {
+	e := &Elector{candidate: newCandidate(pool, name, c), closed: make(chan struct{})}
 	e.closing, e.close = context.WithCancelCause(ctx)
 	e.validation = validation(c.validateInterval, func() []*Term { return []*Term{e.term.Load()} })
 	return e
@@ -97,18 +103,24 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, term *
 
 func (e *Elector) run(caller, ctx context.Context, lead func(ctx context.Context, term *Term) error) error {
 	defer e.releaseClaim()
+	e.begins(ctx, false)
+	return e.kernel.Run(ctx, e.leads(caller, ctx, lead))
+}
+
+// begins begins one call of Run, TryRun, Start, Campaign or TryCampaign.
+func (e *Elector) begins(ctx context.Context, byHand bool) { e.called, e.byHand = ctx, byHand }
+
+// leads calls lead under the last term. If the caller's context has ended, or the elector is closed, ctx ends soon: it has ended when
+// the kernel hears that lead has returned.
+func (e *Elector) leads(caller, ctx context.Context, lead func(ctx context.Context, term *Term) error) func(context.Context, *election.Term) error {
 	lead = orHold(lead)
-	for {
-		term, err := e.newCampaign(false).run(ctx)
-		if err != nil {
-			return err
+	return func(context.Context, *election.Term) error {
+		t := e.term.Load()
+		err := lead(t.ctx, t)
+		if caller.Err() != nil || e.closing.Err() != nil {
+			<-ctx.Done()
 		}
-		if finished, err := e.serve(caller, ctx, term, lead); finished {
-			return err
-		}
-		if cause := context.Cause(term.ctx); !lost(cause) || e.yields(ctx, cause) {
-			_ = backoff.Sleep(ctx, e.resignPause())
-		}
+		return err
 	}
 }
 
@@ -123,57 +135,8 @@ func orHold(lead func(context.Context, *Term) error) func(context.Context, *Term
 	}
 }
 
-// serve calls lead under the term and waits for the term's end. Run is finished unless the
-// term was lost, or somebody else has resigned it. ctx ends with the caller's context.
-func (e *Elector) serve(caller, ctx context.Context, t *Term, lead func(ctx context.Context, term *Term) error) (finished bool, err error) {
-	stop := context.AfterFunc(ctx, func() { t.end(hooks.Shutdown, context.Cause(ctx)) })
-	defer stop()
-	defer func() { <-t.done }()
-	defer t.end(hooks.LeadFailed, fmt.Errorf("%w: it panicked", ErrLeadFailed)) // if nothing has ended it before
-	err = t.doWork(lead)
-	_ = t.endIfOver() // which lead may have been the first to see
-	if caller.Err() != nil || e.closing.Err() != nil {
-		<-ctx.Done()
-	}
-	own := false
-	switch {
-	case ctx.Err() != nil: // which ends the term, on another goroutine
-	case err == nil:
-		own = t.end(hooks.Resigned, errLeadReturned)
-	default:
-		own = t.end(hooks.LeadFailed, fmt.Errorf("%w: %w", ErrLeadFailed, err))
-	}
-	<-t.done
-	if own && errors.Is(err, context.Canceled) { // of another context: no clean stop
-		err = fmt.Errorf("%w: %v", ErrLeadFailed, err)
-	}
-	if own {
-		return true, err
-	}
-	if _, ends := errors.AsType[*ending](err); ends || errors.Is(err, context.Canceled) { // it only says that the context ended
-		err = nil
-	}
-	switch {
-	case ctx.Err() != nil && err != nil:
-		return true, fmt.Errorf("%w: after its context had ended: %w", ErrLeadFailed, err)
-	case ctx.Err() != nil:
-		return true, ended(ctx, "lead")
-	case err != nil:
-		e.announcer.announce(e.announcer.failure(ctx, hooks.Failure{Op: hooks.OpLead, Err: fmt.Errorf("%w: after its term had ended: %w", ErrLeadFailed, err)}))
-	}
-	return false, nil
-}
-
-func (e *Elector) newCampaign(byCaller bool) *campaign {
-	c := &campaign{candidate: e.candidate, began: time.Now(), onTerm: e.term.Store}
-	if byCaller {
-		c.unclaim = e.unclaim
-	}
-	return c
-}
-
 // beat announces a heartbeat.
-func (e *Elector) beat(b session.Beat) {
+func (e *Elector) beat(b election.Beat) {
 	if t := e.term.Load(); t != nil {
 		e.announcer.heartbeat(t.ctx, hooks.Heartbeat{Token: t.Token(), Took: b.Took, Deadline: b.Deadline})
 	}

@@ -17,9 +17,9 @@ import (
 
 	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/gate"
+	"github.com/pgelector/pgelector/internal/election"
+	"github.com/pgelector/pgelector/internal/holder"
 	"github.com/pgelector/pgelector/internal/inbox"
-	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
@@ -29,11 +29,11 @@ func TestTheReasonOfACause(t *testing.T) {
 		want  hooks.Reason
 		lost  bool
 	}{
-		{&ending{hooks.Resigned, ErrResigned}, hooks.Resigned, false},
-		{&ending{hooks.Shutdown, ErrStopped}, hooks.Shutdown, false},
-		{&ending{hooks.LeadFailed, pgerr.Wrap(ErrLeadFailed, io.EOF)}, hooks.LeadFailed, false},
-		{&ending{hooks.Shutdown, ErrLeaseExpired}, hooks.Shutdown, false}, // what the caller's cause wraps is ignored
-		{fmt.Errorf("wrapped: %w", &ending{hooks.Unhealthy, ErrUnhealthy}), hooks.Unhealthy, false},
+		{election.Because(election.Resigned, ErrResigned), hooks.Resigned, false},
+		{election.Because(election.Shutdown, ErrStopped), hooks.Shutdown, false},
+		{election.Because(election.LeadFailed, pgerr.Wrap(ErrLeadFailed, io.EOF)), hooks.LeadFailed, false},
+		{election.Because(election.Shutdown, ErrLeaseExpired), hooks.Shutdown, false}, // what the caller's cause wraps is ignored
+		{fmt.Errorf("wrapped: %w", election.Because(election.Reason(hooks.Unhealthy), ErrUnhealthy)), hooks.Unhealthy, false},
 		{fmt.Errorf("%w: no answer", ErrLeaseExpired), hooks.LeaseExpired, true},
 		{pgerr.Wrap(ErrSessionLost, io.EOF), hooks.SessionLost, true},
 		{io.EOF, hooks.SessionLost, true},
@@ -127,18 +127,18 @@ func TestEachEventHasItsOriginAndTime(t *testing.T) {
 // In transaction scope a candidate can lead again on the same backend.
 func TestTwoAnswersOfTheServerAreOfOneTermIfTheySayTheSame(t *testing.T) {
 	since := time.Now()
-	leader := lock.Holder{PID: 7, CandidateID: "web-1", ElectedAt: since}
+	leader := holder.Holder{PID: 7, CandidateID: "web-1", ElectedAt: since}
 	for _, c := range []struct {
-		now  lock.Holder
+		now  holder.Holder
 		want bool
 	}{
 		{leader, true},
-		{lock.Holder{PID: 7, CandidateID: "web-1", ElectedAt: since.UTC()}, true},
-		{lock.Holder{PID: 8, CandidateID: "web-1", ElectedAt: since}, false},
-		{lock.Holder{PID: 7, CandidateID: "web-2", ElectedAt: since}, false},
-		{lock.Holder{PID: 7, CandidateID: "web-1", ElectedAt: since.Add(time.Second)}, false},
-		{lock.Holder{PID: 7}, true}, // it does not say yet
-		{lock.Holder{PID: 8}, false},
+		{holder.Holder{PID: 7, CandidateID: "web-1", ElectedAt: since.UTC()}, true},
+		{holder.Holder{PID: 8, CandidateID: "web-1", ElectedAt: since}, false},
+		{holder.Holder{PID: 7, CandidateID: "web-2", ElectedAt: since}, false},
+		{holder.Holder{PID: 7, CandidateID: "web-1", ElectedAt: since.Add(time.Second)}, false},
+		{holder.Holder{PID: 7}, true}, // it does not say yet
+		{holder.Holder{PID: 8}, false},
 	} {
 		if goesOn(leader, c.now) != c.want || goesOn(c.now, leader) != c.want {
 			t.Errorf("%+v: got %t", c.now, !c.want)
@@ -288,15 +288,5 @@ func TestAHookThatWasClosedHearsNothingMore(t *testing.T) {
 	a.close()
 	if want := []string{"a closes", "b closes", "c hears", "d hears", "c closes", "d closes"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-func TestLeadIsNotCalledAfterTheEnd(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	term := &Term{work: gate.New(), ctx: ctx}
-	term.work.Close()
-	if err := term.doWork(func(context.Context, *Term) error { t.Error("lead was called"); return nil }); err != nil {
-		t.Error(err)
 	}
 }

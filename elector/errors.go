@@ -1,14 +1,13 @@
 package elector
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
 	"strings"
 
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/election"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
@@ -43,7 +42,7 @@ var (
 
 	// ErrResigned is the cause of a term that was given up by Resign or on request, or
 	// whose lead returned.
-	ErrResigned = errors.New("elector: the term was resigned")
+	ErrResigned = election.ErrResigned
 
 	// ErrSessionLost is the cause of a term whose session the server ended, or
 	// whose connection broke.
@@ -111,7 +110,7 @@ var (
 	ErrUnanswered = errors.New("elector: the leader does not answer the request")
 
 	// ErrGaveUp is returned when WithMaxAttempts attempts in a row have failed.
-	ErrGaveUp = errors.New("elector: gave up after too many failed attempts")
+	ErrGaveUp = election.ErrGaveUp
 
 	// ErrOverrun is returned by Resign when the term's work has not returned within one
 	// lease, and reported to OnError (hooks.OpWork) when it has not returned within the
@@ -119,11 +118,11 @@ var (
 	// heartbeat interval, whichever is longer; and once if the session ends, after what
 	// is left of the drain. The message says whether another may lead. Resign returns it for a
 	// hook that has not returned, too.
-	ErrOverrun = errors.New("elector: the work runs on after its term")
+	ErrOverrun = election.ErrOverrun
 
 	// ErrLeadFailed is the cause of a term whose lead returned an error or
 	// panicked, or whose OnElected hook panicked.
-	ErrLeadFailed = errors.New("elector: lead failed")
+	ErrLeadFailed = election.ErrLeadFailed
 
 	// ErrRolledBack is returned by InTx when nothing of the transaction was
 	// committed, by the word of the server.
@@ -141,12 +140,12 @@ var (
 	// ErrTokenEpoch is reported when a term would have no usable token: the setting
 	// pgelector.epoch of the database is no number from 0 to 32766, or timeline and
 	// epoch exceed 32767. Nobody is elected until that is corrected; the campaign goes on.
-	ErrTokenEpoch = lock.ErrTokenEpoch
+	ErrTokenEpoch = election.ErrTokenEpoch
 
 	// ErrNoToken is reported when the server says that it has granted the lock, and its
 	// answer has a token without a timeline or a transaction id, which is impossible on
 	// PostgreSQL. Nobody is elected; the campaign goes on.
-	ErrNoToken = lock.ErrNoToken
+	ErrNoToken = election.ErrNoToken
 
 	// ErrTokenFell is reported to OnError (hooks.OpToken), once for each term, if the term's
 	// token is not larger than the largest that this candidate has had, or belongs to an older
@@ -168,47 +167,23 @@ var (
 	errHookPanicked = errors.New("elector: a hook panicked")
 )
 
-// ending is the cause of a term's context: why it ended, for people and for
-// the closed set of reasons.
-type ending struct {
-	reason hooks.Reason
-	err    error
-}
-
-func (e *ending) Error() string { return e.err.Error() }
-func (e *ending) Unwrap() error { return e.err }
-
 // reasonOf finds the reason in a cause.
 func reasonOf(cause error) hooks.Reason {
-	e, known := errors.AsType[*ending](cause)
+	reason := hooks.Reason(election.ReasonOf(cause))
 	switch {
-	case known:
-		return e.reason
+	case reason != hooks.SessionLost:
 	case errors.Is(cause, ErrPoolClosed):
 		return hooks.Shutdown
-	case errors.Is(cause, ErrLeaseExpired), errors.Is(cause, ErrNotSynchronous):
+	case errors.Is(cause, ErrNotSynchronous):
 		return hooks.LeaseExpired
 	}
-	return hooks.SessionLost
+	return reason
 }
 
 // lost reports whether a term with that cause was taken away, not given up.
 func lost(cause error) bool {
 	reason := reasonOf(cause)
 	return reason == hooks.SessionLost || reason == hooks.LeaseExpired
-}
-
-// contextError is the error of a context that is done. It reads as the cause alone.
-type contextError struct {
-	doing      string
-	err, cause error
-}
-
-func (e *contextError) Error() string   { return fmt.Sprintf("elector: %s: %v", e.doing, e.cause) }
-func (e *contextError) Unwrap() []error { return []error{e.err, e.cause} }
-
-func ended(ctx context.Context, doing string) error {
-	return &contextError{doing, ctx.Err(), context.Cause(ctx)}
 }
 
 // A panicError is the error of a panic in a function of the user's. Its text is one line; the stack is

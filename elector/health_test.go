@@ -9,6 +9,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/election"
 )
 
 // scripted is a check with one rune for each call: '+' is good, '-' is bad, 'p' panics, 'h'
@@ -31,12 +34,20 @@ func (s *scripted) check(ctx context.Context) HealthReport {
 	return HealthReport{Score: 0}
 }
 
+// awaitHealth waits until the candidate is healthy, in virtual time.
+func awaitHealth(m *healthMonitor) {
+	for m.healthy().Err() != nil {
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+	}
+}
+
 // play runs a script and returns the candidate's health after each check, and the reports.
 func play(t *testing.T, script string, bad, good int) (healths string, reports []error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{script: script}
-		m := newHealthMonitor(s.check, HealthPolicy{Minimum: 0.5, Interval: time.Second, StepDownAfter: bad, CampaignAfter: good},
+		m := newHealthMonitor(s.check, HealthPolicy{Minimum: 0.5, Interval: time.Second, StepDownAfter: bad, CampaignAfter: good}, &election.Terms{},
 			func(err error) { reports = append(reports, err) })
 		m.start()
 		defer m.stop()
@@ -116,7 +127,7 @@ func TestAHangingCheckUsesOneGoroutineOnly(t *testing.T) {
 			begun.Add(1)
 			<-release
 			return HealthReport{Score: 1}
-		}, HealthPolicy{Minimum: 0.5, Interval: time.Second, StepDownAfter: 3, CampaignAfter: 2}, func(error) {})
+		}, HealthPolicy{Minimum: 0.5, Interval: time.Second, StepDownAfter: 3, CampaignAfter: 2}, &election.Terms{}, func(error) {})
 		for range 2 {
 			m.start()
 			time.Sleep(time.Hour)
@@ -129,7 +140,7 @@ func TestAHangingCheckUsesOneGoroutineOnly(t *testing.T) {
 		defer m.stop()
 		<-m.firstCheck()
 		close(release)
-		<-m.recovered()
+		awaitHealth(m)
 		if n := begun.Load(); n != 3 { // the one that hung, and two good ones
 			t.Errorf("%d checks were begun", n)
 		}
@@ -139,7 +150,7 @@ func TestAHangingCheckUsesOneGoroutineOnly(t *testing.T) {
 func TestHealthyEndsAndRecoveredFollows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{script: "+--+"}
-		m := newHealthMonitor(s.check, HealthPolicy{Minimum: 1, Interval: time.Second, StepDownAfter: 2, CampaignAfter: 1}, func(error) {})
+		m := newHealthMonitor(s.check, HealthPolicy{Minimum: 1, Interval: time.Second, StepDownAfter: 2, CampaignAfter: 1}, &election.Terms{}, func(error) {})
 		if !errors.Is(context.Cause(m.healthy()), errUnchecked) {
 			t.Error("healthy before the first check")
 		}
@@ -151,7 +162,7 @@ func TestHealthyEndsAndRecoveredFollows(t *testing.T) {
 		var times []time.Duration
 		<-healthy.Done()
 		times = append(times, time.Since(start))
-		<-m.recovered()
+		awaitHealth(m)
 		times = append(times, time.Since(start))
 		if want := []time.Duration{2 * time.Second, 3 * time.Second}; !slices.Equal(times, want) {
 			t.Errorf("unhealthy and recovered at %v, want %v", times, want)
@@ -165,7 +176,7 @@ func TestHealthyEndsAndRecoveredFollows(t *testing.T) {
 func TestStopEndsTheContextOfTheCheckAndReportsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{script: "h"}
-		m := newHealthMonitor(s.check, HealthPolicy{Minimum: 1, Interval: time.Minute, StepDownAfter: 1, CampaignAfter: 1},
+		m := newHealthMonitor(s.check, HealthPolicy{Minimum: 1, Interval: time.Minute, StepDownAfter: 1, CampaignAfter: 1}, &election.Terms{},
 			func(err error) { t.Errorf("reported %v", err) })
 		m.stop() // before a Start
 		m.start()
@@ -193,7 +204,7 @@ func TestStopEndsTheContextOfTheCheckAndReportsNothing(t *testing.T) {
 func TestChecksThatWereMissedAreNotMadeUpFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{script: "-+"}
-		m := newHealthMonitor(s.check, HealthPolicy{Minimum: 0.5, Interval: time.Second, StepDownAfter: 1, CampaignAfter: 1},
+		m := newHealthMonitor(s.check, HealthPolicy{Minimum: 0.5, Interval: time.Second, StepDownAfter: 1, CampaignAfter: 1}, &election.Terms{},
 			func(error) { time.Sleep(10 * time.Second) })
 		m.start()
 		defer m.stop()
@@ -208,7 +219,7 @@ func TestChecksThatWereMissedAreNotMadeUpFor(t *testing.T) {
 func TestNothingIsReportedAfterStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reported := 0
-		m := newHealthMonitor((&scripted{script: "-"}).check, HealthPolicy{Minimum: 0.5, Interval: time.Second, StepDownAfter: 1, CampaignAfter: 1},
+		m := newHealthMonitor((&scripted{script: "-"}).check, HealthPolicy{Minimum: 0.5, Interval: time.Second, StepDownAfter: 1, CampaignAfter: 1}, &election.Terms{},
 			func(error) { time.Sleep(time.Second); reported++ })
 		m.start()
 		synctest.Wait()
@@ -221,18 +232,19 @@ func TestNothingIsReportedAfterStop(t *testing.T) {
 
 // Whoever hears of both, such as a log, explains the end of the term by the report.
 func TestAnUnhealthyCandidateIsReportedBeforeItsTermEnds(t *testing.T) {
-	var leading context.Context
-	reported := false
-	m := newHealthMonitor(nil, HealthPolicy{Minimum: 0.5}, func(error) {
-		if reported = true; leading.Err() != nil {
-			t.Error("the term has ended before")
+	onStage(t, func(t *testing.T, s *stage) {
+		term, reported := s.lead(t), false
+		defer demote(term)
+		m := newHealthMonitor(nil, HealthPolicy{Minimum: 0.5}, s.room, func(error) {
+			if reported = true; term.ctx.Err() != nil {
+				t.Error("the term has ended before")
+			}
+		})
+		m.start()
+		defer m.stop()
+		m.push(healthOf(HealthReport{}))
+		if !reported || term.ctx.Err() == nil || reasonOf(context.Cause(term.ctx)) != hooks.Unhealthy {
+			t.Errorf("reported: %t; the term: %v", reported, context.Cause(term.ctx))
 		}
 	})
-	m.start()
-	defer m.stop()
-	leading = m.toLead()
-	m.push(healthOf(HealthReport{}))
-	if !reported || leading.Err() == nil {
-		t.Errorf("reported: %t; the term: %v", reported, leading.Err())
-	}
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/pgelector/pgelector/internal/election"
 )
 
 func TestAReportCountsAtOnceAndUntilTheNext(t *testing.T) {
@@ -18,7 +20,7 @@ func TestAReportCountsAtOnceAndUntilTheNext(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var reports []error
-				m := newHealthMonitor(check, HealthPolicy{Minimum: 0.5, Interval: time.Second, StepDownAfter: 3, CampaignAfter: 3}, func(err error) { reports = append(reports, err) })
+				m := newHealthMonitor(check, HealthPolicy{Minimum: 0.5, Interval: time.Second, StepDownAfter: 3, CampaignAfter: 3}, &election.Terms{}, func(err error) { reports = append(reports, err) })
 				m.start()
 				defer m.stop()
 				<-m.firstCheck()
@@ -50,7 +52,7 @@ func TestAReportCountsAtOnceAndUntilTheNext(t *testing.T) {
 
 func TestAReportOutlivesACampaignAndCallsNoHookBetweenThem(t *testing.T) {
 	reports := 0
-	m := newHealthMonitor(nil, HealthPolicy{Minimum: 0.5}, func(error) { reports++ })
+	m := newHealthMonitor(nil, HealthPolicy{Minimum: 0.5}, &election.Terms{}, func(error) { reports++ })
 	m.push(healthOf(HealthReport{Why: "starting"}))
 	if reports != 0 || m.result().Healthy {
 		t.Errorf("%d hooks were called; %+v", reports, m.result())
@@ -63,19 +65,21 @@ func TestAReportOutlivesACampaignAndCallsNoHookBetweenThem(t *testing.T) {
 }
 
 func TestALeaderThatMayStayIsNotEndedByItsHealth(t *testing.T) {
-	m := newHealthMonitor(nil, HealthPolicy{Minimum: 0.5, StayWhenUnhealthy: true}, func(error) {})
-	leading := m.toLead()
-	m.push(healthOf(HealthReport{}))
-	if leading.Err() != nil || m.healthy().Err() == nil {
-		t.Error("the policy is not kept")
-	}
+	onStage(t, func(t *testing.T, s *stage) {
+		term := s.lead(t)
+		defer demote(term)
+		s.monitor.push(healthOf(HealthReport{}))
+		if !term.Valid() || s.monitor.healthy().Err() == nil {
+			t.Error("the policy is not kept")
+		}
+	}, WithHealth(nil, HealthPolicy{StayWhenUnhealthy: true}))
 }
 
 func TestACheckSaysWhyItIsBad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got error
 		m := newHealthMonitor(func(context.Context) HealthReport { return HealthReport{Score: 0.1, Why: "queue of 900"} },
-			HealthPolicy{Minimum: 0.5, Interval: time.Second, StepDownAfter: 1, CampaignAfter: 1}, func(err error) { got = err })
+			HealthPolicy{Minimum: 0.5, Interval: time.Second, StepDownAfter: 1, CampaignAfter: 1}, &election.Terms{}, func(err error) { got = err })
 		m.start()
 		<-m.firstCheck()
 		m.stop()

@@ -49,10 +49,10 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 		return fmt.Errorf("%w: InTx: the pool or the function is nil", ErrConfig)
 	}
 	failed := func(err error) error { return pgerr.Wrap(ErrRolledBack, t.because(ctx, "InTx", err)) }
-	if ctx.Err() != nil || !t.begin() {
+	if ctx.Err() != nil || !t.term.Begin() {
 		return failed(nil)
 	}
-	defer t.work.Finish()
+	defer t.term.Finish()
 	txCtx, uncancelled := t.joined(ctx)
 	defer uncancelled()
 	tx, err := t.fenced().Enter(txCtx, pool, opts)
@@ -74,11 +74,11 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 
 // fenced is the term as its transactions know it.
 func (t *Term) fenced() fenced.Term {
-	f := fenced.Term{Lock: t.lock, Places: t.places, Ended: t.lock.Session.TermContext(), Report: func(err error) {
+	f := fenced.Term{Lock: t.lock, Places: t.places, Ended: t.lock.Session().TermContext(), Report: func(err error) {
 		a := t.announcer
 		a.post(a.failure(t.ctx, hooks.Failure{Op: hooks.OpCall, Err: err})) // not awaited: a hook may be the work
 	}}
-	if t.unclaim != nil { // which has the drain from the end of the term, whatever ended it
+	if t.byHand { // which has the drain from the end of the term, whatever ended it
 		f.Ended = t.ctx
 	}
 	return f

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/election"
 	"github.com/pgelector/pgelector/internal/gate"
 )
 
@@ -20,7 +21,7 @@ func (e *Elector) claim(ctx context.Context) (claimed context.Context, release f
 	defer e.mu.Unlock()
 	switch {
 	case e.closing.Err() != nil:
-		return nil, nil, ended(e.closing, "campaign")
+		return nil, nil, election.Stopped(e.closing, "campaign")
 	case e.claimed != nil:
 		return nil, nil, ErrAlreadyRunning
 	}
@@ -65,6 +66,7 @@ func (e *Elector) unclaim() {
 // releaseClaim is unclaim for a campaign that does not end with a term. No hook is called
 // after it.
 func (e *Elector) releaseClaim() {
+	e.endCampaign()
 	e.monitor.stop()
 	e.announcer.flush()
 	e.unclaim()
@@ -99,7 +101,7 @@ func (b *background) errors() []error {
 // is kept.
 func (e *Elector) Start(ctx context.Context) error {
 	if ctx.Err() != nil {
-		return ended(ctx, "start")
+		return election.Stopped(ctx, "start")
 	}
 	claimed, release, err := e.claim(ctx)
 	if err != nil {
@@ -118,7 +120,7 @@ func (e *Elector) Start(ctx context.Context) error {
 		defer close(b.done)
 		defer release()
 		err := e.run(ctx, claimed, nil)
-		if _, outside := errors.AsType[*contextError](err); !outside { // with any cause, also one that cannot be compared
+		if _, outside := errors.AsType[*election.StoppedError](err); !outside { // with any cause, also one that cannot be compared
 			b.err = err
 		}
 	})()
@@ -162,7 +164,7 @@ func (e *Elector) Stop(ctx context.Context) error {
 	}
 	b.stop(ErrStopped)
 	if !gate.Await(ctx, b.done) {
-		return ended(ctx, "stop: the work, or a hook, has not returned"+e.announcer.busy()+"; the lock is released when it does")
+		return election.Stopped(ctx, "stop: the work, or a hook, has not returned"+e.announcer.busy()+"; the lock is released when it does")
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -191,6 +193,7 @@ func (e *Elector) Stop(ctx context.Context) error {
 // again, but lead, a function of RunIfLeader or a hook that waits for it waits for itself.
 func (e *Elector) Close(ctx context.Context) error {
 	e.close(ErrStopped)
+	e.room.Refuse(election.Shutdown, ErrStopped)
 	e.closeOnce.Do(func() {
 		go func() {
 			defer close(e.closed)
@@ -207,7 +210,7 @@ func (e *Elector) Close(ctx context.Context) error {
 		}()
 	})
 	if !gate.Await(ctx, e.closed) {
-		return ended(ctx, "close the elector: the work of its term, or a hook, has not returned"+e.announcer.busy()+"; the lock is released when it does")
+		return election.Stopped(ctx, "close the elector: the work of its term, or a hook, has not returned"+e.announcer.busy()+"; the lock is released when it does")
 	}
 	return nil
 }

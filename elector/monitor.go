@@ -8,7 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/election"
 )
 
 // A healthMonitor calls a candidate's check between start and stop.
@@ -25,6 +27,7 @@ import (
 type healthMonitor struct {
 	check   func(context.Context) HealthReport // may be nil
 	policy  HealthPolicy
+	room    *election.Terms
 	report  func(error)   // called each time the candidate becomes unhealthy, before its term ends; must not block
 	running chan struct{} // holds a value while a check runs
 
@@ -39,7 +42,6 @@ type healthMonitor struct {
 	health    context.Context // done while the candidate is unhealthy
 	sicken    context.CancelCauseFunc
 	firstDone chan struct{} // closed by the first check, and without a check
-	wellAgain chan struct{} // closed when the candidate becomes healthy
 }
 
 var (
@@ -49,8 +51,8 @@ var (
 )
 
 // newHealthMonitor starts nothing. A candidate with a check is unhealthy until start.
-func newHealthMonitor(check func(context.Context) HealthReport, policy HealthPolicy, report func(error)) *healthMonitor {
-	m := &healthMonitor{check: check, policy: policy, report: report, running: make(chan struct{}, 1)}
+func newHealthMonitor(check func(context.Context) HealthReport, policy HealthPolicy, room *election.Terms, report func(error)) *healthMonitor {
+	m := &healthMonitor{check: check, policy: policy, room: room, report: report, running: make(chan struct{}, 1)}
 	m.reset()
 	return m
 }
@@ -59,13 +61,24 @@ func (m *healthMonitor) reset() {
 	m.last, m.streak = Health{}, 0
 	m.health, m.sicken = context.WithCancelCause(context.Background())
 	m.sicken(fmt.Errorf("%w: %w", ErrUnhealthy, errUnchecked))
-	m.firstDone, m.wellAgain = make(chan struct{}), make(chan struct{})
+	m.firstDone = make(chan struct{})
 	if m.check == nil {
 		m.last = Health{Score: 1, Healthy: true}
 		m.settle(true)
 		close(m.firstDone)
+	} else {
+		m.refuse(fmt.Errorf("%w: %w", ErrUnhealthy, errUnchecked))
 	}
 	m.last.Current = m.on
+}
+
+// refuse lets no term begin, and ends the one that goes on unless the policy lets it stay.
+func (m *healthMonitor) refuse(err error) {
+	if m.policy.StayWhenUnhealthy {
+		m.room.Pause(election.Reason(hooks.Unhealthy), err)
+	} else {
+		m.room.Refuse(election.Reason(hooks.Unhealthy), err)
+	}
 }
 
 // start begins to check. The checks carry nothing of the call that begins them.
@@ -177,11 +190,9 @@ func (m *healthMonitor) settle(first bool) {
 	switch {
 	case h.Healthy && !was:
 		m.health, m.sicken = context.WithCancelCause(context.Background())
-		close(m.wellAgain)
+		m.room.Allow(election.Reason(hooks.Unhealthy))
 	case !h.Healthy && (was || first):
-		if was {
-			m.wellAgain = make(chan struct{})
-		} else {
+		if !was {
 			m.health, m.sicken = context.WithCancelCause(context.Background()) // with another cause
 		}
 		err := m.explain(h)
@@ -189,6 +200,7 @@ func (m *healthMonitor) settle(first bool) {
 			m.report(err) // before the term ends: OnError comes before the OnDemoted that it explains
 		}
 		m.sicken(err)
+		m.refuse(err)
 	}
 }
 
@@ -252,17 +264,7 @@ func (m *healthMonitor) result() Health {
 // why, and wraps ErrUnhealthy.
 func (m *healthMonitor) healthy() context.Context { return read(m, &m.health) }
 
-// toLead is healthy for a leader.
-func (m *healthMonitor) toLead() context.Context {
-	if m.policy.StayWhenUnhealthy {
-		return context.Background()
-	}
-	return m.healthy()
-}
-
 func (m *healthMonitor) firstCheck() <-chan struct{} { return read(m, &m.firstDone) }
-
-func (m *healthMonitor) recovered() <-chan struct{} { return read(m, &m.wellAgain) }
 
 func read[T any](m *healthMonitor, field *T) T {
 	m.mu.Lock()

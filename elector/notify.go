@@ -59,14 +59,6 @@ func (n *candidate) subscribe(wake func(), matters func(what event, id string) b
 	}
 }
 
-// subscribe receives what concerns the campaign.
-func (c *campaign) subscribe() (unsubscribe func()) {
-	c.wakeUps = wakeup.New()
-	return c.candidate.subscribe(c.wakeUps.Wake, func(what event, id string) bool {
-		return what == eventFree || what == eventLed && c.announcer.seesLeader() || what == eventSuccessor && id == c.candidateID
-	})
-}
-
 var errNotifierPanicked = errors.New("elector: the notifier panicked")
 
 // guarded makes a call of the notifier, and reports a panic.

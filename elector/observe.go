@@ -10,7 +10,6 @@ import (
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/deputy"
 	"github.com/pgelector/pgelector/internal/holder"
-	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/promotion"
 	"github.com/pgelector/pgelector/internal/wakeup"
 )
@@ -89,7 +88,7 @@ func (l Leader) Alive() Liveness {
 	return Expired
 }
 
-func leaderOf(h lock.Holder) Leader {
+func leaderOf(h holder.Holder) Leader {
 	l := Leader{CandidateID: h.CandidateID, PID: h.PID, User: h.User, Addr: h.Addr, SessionAt: h.SessionAt,
 		Lease: h.Lease, Scope: Scope(h.Scope), ElectedAt: h.ElectedAt, AskedAt: h.AskedAt}
 	if h.Lease != 0 && !h.RenewedAt.IsZero() {
@@ -136,7 +135,7 @@ func (e *Elector) Leader(ctx context.Context) (Leader, error) {
 	if err != nil {
 		return Leader{}, fmt.Errorf("elector: ask who leads: %w", err)
 	}
-	if term, leading := e.Term(); leading && holder.PID != term.lock.Session.PID() { // the pool may have reached another server
+	if term, leading := e.Term(); leading && holder.PID != term.lock.Session().PID() { // the pool may have reached another server
 		promotion.ProbeServer(ctx, e.pool, e.lease.Length)
 	}
 	if !held {
@@ -147,7 +146,7 @@ func (e *Elector) Leader(ctx context.Context) (Leader, error) {
 }
 
 // noLeader is ErrNoLeader, with who keeps the lock from all candidates.
-func noLeader(holder lock.Holder) error {
+func noLeader(holder holder.Holder) error {
 	if holder.Blocks == "" {
 		return ErrNoLeader
 	}

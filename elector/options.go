@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"database/sql"
 	"encoding/hex"
 	"fmt"
 	"os"
@@ -14,14 +13,15 @@ import (
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/election"
+	"github.com/pgelector/pgelector/internal/holder"
 	"github.com/pgelector/pgelector/internal/inbox"
 	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/listen"
-	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/live"
 	"github.com/pgelector/pgelector/internal/lockdelay"
 	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/preflight"
-	"github.com/pgelector/pgelector/internal/session"
 	"github.com/pgelector/pgelector/internal/syncrep"
 	"github.com/pgelector/pgelector/internal/transaction"
 	"github.com/pgelector/pgelector/internal/validate"
@@ -329,7 +329,7 @@ func WithDrain(d time.Duration) SessionOption {
 func WithTokenEpoch(n int) SessionOption {
 	return sessionOption{func(c *config) error {
 		c.tokenEpoch = int64(n)
-		return check(0 <= n && n <= lock.MaxTokenEpoch, "WithTokenEpoch", n, "want 0 <= n <= %d", lock.MaxTokenEpoch)
+		return check(0 <= n && n <= election.MaxTokenEpoch, "WithTokenEpoch", n, "want 0 <= n <= %d", election.MaxTokenEpoch)
 	}}
 }
 
@@ -703,31 +703,26 @@ func (c *config) pins() int {
 	return 1
 }
 
-// sessions are what sessions are like, and who receives their reports.
-func (c *config) sessions(pool *sql.DB, beat func(session.Beat), hear func([]inbox.Request), report func(context.Context, hooks.Failure), more ...session.Part) session.Config {
-	scope := session.Scope(c.scope)
+// holderScope is the scope that was chosen.
+func (c *config) holderScope() holder.Scope {
 	if c.shared || c.synchronous {
-		scope = session.SessionScope
+		return holder.SessionScope
 	}
-	parts := append([]session.Part{&preflight.Part{}, listen.Part{}}, more...)
+	return holder.Scope(c.scope)
+}
+
+// sessions are what sessions are like, and who receives their reports. more are parts that concern their elections.
+func (c *config) sessions(to sources, more []election.Part) election.SessionConfig {
+	parts := []election.Part{&preflight.Part{Scope: to.scope, Pins: c.pins()}, live.Part{}, transaction.Part{}, listen.Part{Deaf: to.scope.ListensForLoss}}
+	parts = append(parts, more...)
 	if c.delays {
-		parts = append(parts, lockdelay.New(c.lockDelay))
+		parts = append(parts, lockdelay.New(c.lockDelay, to.scope.InTransaction))
 	}
 	if c.synchronous {
 		parts = append(parts, syncrep.New(c.longestLease))
 	}
-	parts = append(parts, inbox.New(pool, hear, func(ctx context.Context, err error) { report(ctx, hooks.Failure{Op: hooks.OpRequest, Err: err}) }))
-	return session.Config{Name: c.candidateID, Scope: scope, Lease: c.lease, Parts: parts, Inside: transaction.Part{}, Pins: c.pins(),
-		OnBeat: beat, Report: func(ctx context.Context, task session.Task, err error) {
-			report(ctx, hooks.Failure{Op: ops[task], Err: err})
-		}}
-}
-
-var ops = map[session.Task]hooks.Op{
-	session.Campaigning: hooks.OpCampaign,
-	session.Releasing:   hooks.OpRelease,
-	session.SettingUp:   hooks.OpSetting,
-	session.Calling:     hooks.OpCall,
+	parts = append(parts, beats{on: to.beat}, inbox.New(to.pool, to.hear, func(ctx context.Context, err error) { to.report(ctx, hooks.Failure{Op: hooks.OpRequest, Err: err}) }))
+	return election.SessionConfig{CandidateID: c.candidateID, Lease: c.lease, TokenEpoch: c.tokenEpoch, Parts: parts, Report: to.failed}
 }
 
 // leaseOf is a lease of that length, with the heartbeat interval and the drain that follow

@@ -1,23 +1,22 @@
 package elector
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/election"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 // A past is what a candidate knows of who led before. Its campaign and its term, one after the
 // other, are all that touch it, but for ill.
 type past struct {
-	seen  lock.Holder // the leader that the hooks know
-	led   time.Time   // when an attempt last found that somebody led
-	ended struct {    // the last term of this elector
+	seen  election.Holder // the leader that the hooks know
+	led   time.Time       // when an attempt last found that somebody led
+	ended struct {        // the last term of this elector
 		at     time.Time
 		reason hooks.Reason
 	}
@@ -28,38 +27,20 @@ type past struct {
 	ill    atomic.Pointer[time.Time] // since when the candidate is unhealthy, as the hooks know; nil if it is not
 }
 
-// tried notes that an attempt that began then has found the lock busy, if it has.
-func (p *past) tried(began time.Time, got lock.Attempt) {
-	if got.Outcome == lock.Busy && p.led.Before(began) { // it asked once, after it began
-		p.led = began
+// tried notes when an attempt has found the lock busy, if it has.
+func (p *past) tried(got election.Attempt) {
+	if p.led.Before(got.BusyAt) {
+		p.led = got.BusyAt
 	}
 	p.met.meet(pgerr.NewerTimeline(got.Err))
 }
-
-// pauses notes when a deputy pauses between two looks at the lock, which was busy then: its attempt
-// lasts a heartbeat interval. The first pause of an attempt follows no look.
-type pauses struct {
-	lock.Waker
-	n   int
-	led *time.Time
-}
-
-func (p *pauses) Sleep(ctx context.Context, d time.Duration) (woken bool) {
-	if p.n++; p.n > 1 {
-		*p.led = time.Now()
-	}
-	return p.Waker.Sleep(ctx, d)
-}
-
-// errLeadReturned is the cause of a term whose lead returned nil.
-var errLeadReturned = fmt.Errorf("%w: lead has returned", ErrResigned)
 
 // ends is the event of a term's end, which is remembered.
 func (p *past) ends(token int64, began, at time.Time, late time.Duration, cause error) hooks.Demoted {
 	p.met.meet(pgerr.NewerTimeline(cause))
 	p.ended.at, p.ended.reason = at, reasonOf(cause)
 	return hooks.Demoted{Token: token, Reason: reasonOf(cause), Err: cause, At: at, Held: max(0, at.Sub(began)), Late: late,
-		LeadReturned: errors.Is(cause, errLeadReturned)}
+		LeadReturned: errors.Is(cause, election.ErrReturned)}
 }
 
 // had remembers the token of a term that begins, and returns ErrTokenFell if a leader before it had, or

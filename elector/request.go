@@ -13,9 +13,8 @@ import (
 	"github.com/pgelector/pgelector/internal/handover"
 	"github.com/pgelector/pgelector/internal/holder"
 	"github.com/pgelector/pgelector/internal/inbox"
-	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/pgerr"
-	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/pooled"
 	"github.com/pgelector/pgelector/internal/wakeup"
 )
 
@@ -55,17 +54,13 @@ func RequestTransfer(ctx context.Context, pool *sql.DB, election, candidateID st
 // pollRequest is how often the one who asks looks whether the leader has let go.
 var pollRequest = backoff.Backoff{Min: 20 * time.Millisecond, Max: 250 * time.Millisecond}
 
-// resignPause is how long a candidate that has resigned lets another lead, and at least
-// leaves the lock free for those who ask to see it.
-func (e *Elector) resignPause() time.Duration { return max(e.retryEvery(), 2*pollRequest.Max) }
-
 // yields reports whether the candidate waits after a lost term, because an administrator has ended its session and a
 // deputy is there to lead. The end of the server has the same SQLSTATE; then nobody answers, or there is no deputy.
 func (e *Elector) yields(ctx context.Context, cause error) bool {
 	if e.shared || pgerr.State(cause) != "57P01" {
 		return false
 	}
-	followers, err := deputy.FollowersOf(ctx, e.pool, e.key, min(e.lease.Heartbeat, e.resignPause()))
+	followers, err := deputy.FollowersOf(ctx, e.pool, e.key, min(e.lease.Heartbeat, max(e.retryEvery(), 2*pollRequest.Max)))
 	return err == nil && slices.ContainsFunc(followers, func(f deputy.Follower) bool { return f.Deputy })
 }
 
@@ -80,7 +75,7 @@ func request(ctx context.Context, pool *sql.DB, election, successor string, opts
 	if err != nil {
 		return Leader{}, err
 	}
-	if err := session.CheckPoolSize(pool, 1); err != nil {
+	if err := pooled.CheckSize(pool, 1); err != nil {
 		return Leader{}, err
 	}
 	leader, held, err := holder.Of(ctx, pool, c.key, c.lease.Length)
@@ -92,7 +87,7 @@ func request(ctx context.Context, pool *sql.DB, election, successor string, opts
 	case successor != "" && successor == leader.CandidateID:
 		return leaderOf(leader), nil
 	}
-	if t, inside := ctx.Value(leads{c.key}).(*Term); inside && t.lock.Session.PID() == leader.PID && t.candidateID == leader.CandidateID {
+	if t, inside := ctx.Value(leads{c.key}).(*Term); inside && t.lock.Session().PID() == leader.PID && t.candidateID == leader.CandidateID {
 		return leaderOf(leader), fmt.Errorf("%w: a request from the work of the leader itself, which would wait for its own return: "+
 			"return from lead, or call Term.TransferTo", ErrConfig)
 	}
@@ -108,7 +103,7 @@ func request(ctx context.Context, pool *sql.DB, election, successor string, opts
 
 // askLeader returns nil once the leader's session does not hold the lock any more, or says that it
 // has let go of it, or can do no more.
-func askLeader(ctx context.Context, pool *sql.DB, c config, leader lock.Holder, successor string) error {
+func askLeader(ctx context.Context, pool *sql.DB, c config, leader holder.Holder, successor string) error {
 	key := inbox.ResignKey(c.key)
 	if successor != "" {
 		key = inbox.TransferKey(c.key)
@@ -150,7 +145,7 @@ func askLeader(ctx context.Context, pool *sql.DB, c config, leader lock.Holder, 
 
 // goesOn reports whether two answers of the server, before and now, are of one term. In
 // transaction scope two terms can share a backend.
-func goesOn(before, now lock.Holder) bool {
+func goesOn(before, now holder.Holder) bool {
 	if before.ElectedAt.IsZero() || now.ElectedAt.IsZero() { // its first moment, or a shared session
 		return now.PID == before.PID
 	}
@@ -173,6 +168,9 @@ func nextLeader(ctx context.Context, pool *sql.DB, c config) (Leader, error) {
 		}
 	}
 }
+
+// A hearer takes up requests.
+type hearer = func([]inbox.Request)
 
 // hear takes up the requests that are made of the term, each once, and drops those that are not
 // made any more. A term that begins while a request still stands that an earlier term has answered
@@ -265,7 +263,7 @@ func (t *Term) transferOnRequest(stands context.Context, r inbox.Request, cause 
 // tellEnded tells the one who asks once the term has let go of its lock, if the session goes on: it
 // may lead again soon, and others see only the session.
 func (t *Term) tellEnded(stands context.Context, r inbox.Request) {
-	if <-t.done; t.lock.IsShared() {
+	if <-t.done; !t.lock.IsOwn() {
 		handover.Answer(t.lock, r.Answer, stands)
 	}
 }

@@ -9,11 +9,13 @@ import (
 	"sync"
 
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/election"
 	"github.com/pgelector/pgelector/internal/gate"
-	"github.com/pgelector/pgelector/internal/handover"
+	"github.com/pgelector/pgelector/internal/holder"
 	"github.com/pgelector/pgelector/internal/inbox"
+	"github.com/pgelector/pgelector/internal/pooled"
+	"github.com/pgelector/pgelector/internal/preflight"
 	"github.com/pgelector/pgelector/internal/promotion"
-	"github.com/pgelector/pgelector/internal/session"
 	"github.com/pgelector/pgelector/internal/shared"
 	"github.com/pgelector/pgelector/internal/validate"
 	"github.com/pgelector/pgelector/internal/wakeup"
@@ -26,7 +28,7 @@ import (
 type Session struct {
 	pool       *sql.DB
 	shared     *shared.Shared
-	source     *session.Source
+	scope      *preflight.Scope
 	config     config
 	opts       []Option // of its electors, before their own
 	reporter   *announcer
@@ -55,21 +57,30 @@ func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := session.CheckPoolSize(pool, 1); err != nil {
+	if err := pooled.CheckSize(pool, 1); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	s := &Session{pool: pool, config: c, ctx: ctx, terms: gate.New(), sender: wakeup.NewSender(pool, NotifyChannel, c.lease.Length),
-		places: promotion.New(c.deputyInterval / 2), closed: make(chan struct{}), electors: map[int64]*Elector{}}
+		places: promotion.New(c.deputyInterval/2, func() bool { return false }), closed: make(chan struct{}), electors: map[int64]*Elector{}}
 	for _, opt := range opts {
 		s.opts = append(s.opts, opt)
 	}
 	s.reporter = newAnnouncer(hooks.Origin{CandidateID: c.candidateID}, c.hooks, c.lease)
 	s.validation = validation(c.validateInterval, s.lastTerms)
-	source := session.NewSource(pool, c.sessions(pool, s.beat, s.hear, s.report, s.places, s.validation))
-	offer := func(key int64) int64 { return handover.OfferKey(c.candidateID, key) }
-	s.shared, s.source = shared.New(ctx, source, c.retry, c.lookEvery(), c.tokenEpoch, offer), source
+	s.scope = preflight.NewScope(holder.SessionScope)
+	s.shared = shared.New(ctx, c.retry, c.lookEvery())
+	evict := pooled.Evictor{Locks: func(on *election.Session) (key, pair int64, ok bool) {
+		life := shared.LifeKey(c.candidateID, on.PID())
+		return life, life, true
+	}}
+	sc := c.sessions(sources{pool: pool, scope: s.scope, beat: s.beat, hear: s.hear, report: s.report, met: summitOf(pool)}, []election.Part{s.places, s.validation, evict})
+	sc.Statements = s.shared.Statements
+	s.shared.On(election.NewSource(pool, sc))
 	s.close = sync.OnceFunc(func() {
+		for _, e := range s.all() {
+			e.room.Refuse(election.Shutdown, ErrStopped)
+		}
 		cancel(ErrStopped)
 		go func() {
 			defer close(s.closed)
@@ -96,12 +107,12 @@ func (s *Session) report(ctx context.Context, f hooks.Failure) {
 // those of the session. Two electors of one session cannot have the same key:
 // the server would grant the lock to both. The session keeps an elector until
 // [Elector.Close]: close those of elections that are over, or the session grows.
-func (s *Session) Elector(election string, opts ...ElectionOption) (*Elector, error) {
+func (s *Session) Elector(name string, opts ...ElectionOption) (*Elector, error) {
 	all := slices.Clone(s.opts)
 	for _, opt := range opts {
 		all = append(all, opt)
 	}
-	c, err := configure(election, all)
+	c, err := configure(name, all)
 	if err != nil {
 		return nil, err
 	}
@@ -109,14 +120,15 @@ func (s *Session) Elector(election string, opts ...ElectionOption) (*Elector, er
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if other := s.electors[c.key]; other != nil {
-		return nil, fmt.Errorf("%w: election %q has the same key (%d) as %q on this session: close that elector first, or wait for its Close", ErrConfig, election, c.key, other.election)
+		return nil, fmt.Errorf("%w: election %q has the same key (%d) as %q on this session: close that elector first, or wait for its Close", ErrConfig, name, c.key, other.election)
 	}
-	e := newElector(s.ctx, s.pool, election, c)
+	e := newElector(s.ctx, s.pool, name, c)
 	e.places = s.places
-	own, _ := e.onOwnSessions()
-	e.acquirer = s.shared.Acquirer(own, handover.Succeed)
-	e.source, e.validation = s.source, s.validation // in session scope
+	own, _, _ := e.ownSource()
+	e.found, e.validation = s.scope, s.validation
 	e.terms, e.sender, e.onClosed = s.terms, s.sender, func() { s.remove(e) }
+	e.elects(s.shared.Source(), &shared.Acquirer{Shared: s.shared, Name: name, Waker: func() shared.Waker { return e.wakeUps },
+		Own: election.New(own, election.Config{Key: e.key, Retry: e.retryEvery, Sleep: e.sleep, Backoff: e.backoff, Observer: observer{e}})})
 	s.electors[c.key] = e
 	return e, nil
 }
@@ -145,7 +157,7 @@ func (s *Session) CandidateID() string { return s.config.candidateID }
 func (s *Session) Close(ctx context.Context) error {
 	s.close()
 	if !gate.Await(ctx, s.closed) {
-		return ended(ctx, "close the session: the work of a term, or a hook, has not returned")
+		return election.Stopped(ctx, "close the session: the work of a term, or a hook, has not returned")
 	}
 	return nil
 }
@@ -153,18 +165,18 @@ func (s *Session) Close(ctx context.Context) error {
 // hear has each elector answer the requests that are made of it.
 func (s *Session) hear(all []inbox.Request) {
 	for _, e := range s.all() {
-		if t := e.term.Load(); t == nil || t.lock.IsShared() { // else a transfer gave it a session of its own
+		if t := e.term.Load(); t == nil || !t.lock.IsOwn() { // else a transfer gave it a session of its own
 			e.hear(all)
 		}
 	}
 }
 
 // beat announces a heartbeat to each elector that leads.
-func (s *Session) beat(b session.Beat) {
+func (s *Session) beat(b election.Beat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.electors {
-		if t := e.term.Load(); t == nil || t.lock.IsShared() { // else a transfer gave it a session of its own
+		if t := e.term.Load(); t == nil || !t.lock.IsOwn() { // else a transfer gave it a session of its own
 			e.beat(b)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"time"
+
+	"github.com/pgelector/pgelector/internal/election"
 )
 
 // Settings are what an elector keeps to, also what was not chosen.
@@ -76,8 +78,8 @@ func (e *Elector) Settings() Settings {
 	s := Settings{Lease: e.lease.Length, HeartbeatInterval: e.lease.Heartbeat, Drain: e.lease.Drain, Validity: e.lease.Validity(),
 		RetryInterval: e.retryEvery(), DeputyInterval: e.deputyInterval, Scope: e.scope, Takeover: e.takeover, Requests: e.takesRequests,
 		BackoffMin: e.backoff.Min, BackoffMax: e.backoff.Max, MaxAttempts: e.maxAttempts, Health: e.healthPolicy,
-		ValidateInterval: e.validation.InForce(e.lease.Heartbeat), LockDelay: e.lockDelay, Hold: e.hold, ListensForLoss: e.source.ListensForLoss() == nil}
-	if e.source.InTransaction() {
+		ValidateInterval: e.validation.InForce(e.lease.Heartbeat), LockDelay: e.lockDelay, Hold: e.hold, ListensForLoss: e.found.ListensForLoss() == nil}
+	if e.found.InTransaction() {
 		s.Scope, s.ValidateInterval = TransactionScope, s.HeartbeatInterval
 		if !e.sitsInside() {
 			s.Takeover = Poll
@@ -104,7 +106,7 @@ func (e *Elector) awaitFirstCheck(ctx context.Context) error {
 	select {
 	case <-e.monitor.firstCheck():
 	case <-ctx.Done():
-		return ended(ctx, "check the candidate's health")
+		return election.Stopped(ctx, "check the candidate's health")
 	}
 	if healthy := e.monitor.healthy(); healthy.Err() != nil {
 		return context.Cause(healthy)

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"weak"
 
-	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/election"
 )
 
 // A summit is the highest timeline that the candidates of one pool have met: they were granted a lock on
@@ -50,9 +50,9 @@ func (s *summit) granted(token, timeline, own int64) (least int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.timeline > 0 {
-		least = max(s.sum, s.timeline+own) << lock.TimelineShift
+		least = max(s.sum, s.timeline+own) << election.TimelineShift
 	}
-	if epoch := token>>lock.TimelineShift - timeline; epoch > own || own == 0 { // else the database's may be smaller
+	if epoch := token>>election.TimelineShift - timeline; epoch > own || own == 0 { // else the database's may be smaller
 		s.epoch = epoch
 	}
 	s.note(timeline)

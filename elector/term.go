@@ -2,70 +2,78 @@ package elector
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/gate"
-	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/election"
+	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/transaction"
 )
 
 // A Term is one unbroken leadership, from election to its end. Its methods may
 // be called from any goroutine, also after the term has ended.
 type Term struct {
 	*candidate
-	lock             *lock.Lock
-	electedAt        time.Time
+	term             *election.Term
+	lock             *election.Lock
 	ctx              context.Context
-	healthy          context.Context // done when the candidate is not
-	work             *gate.Gate
 	onElectedPending atomic.Bool // OnElected waits for the hooks before it, which is work
-	unclaim          func()      // for a term of Campaign's or TryCampaign's caller; nil for one of Run
-	returned         func()      // that caller's work has returned, as far as can be known
+	stopWatching     func()      // for requests, and for the loss of the session
+	ended            struct {    // once the term has ended
+		at   time.Time
+		late time.Duration
+	}
 
-	mu     sync.Mutex              // makes the first ending the only one
-	cancel context.CancelCauseFunc // called by endFor alone
-	offer  offer                   // of the lock to one candidate; nil if there is none
+	mu      sync.Mutex
+	offer   offer  // of the lock to one candidate; nil if there is none
+	byHand  bool   // its work is done by the caller of Campaign or TryCampaign
+	unclaim func() // once the caller has the term, and nil before
+	gone    bool   // wasReleased
 
-	requested sync.Mutex  // held while a request is answered
-	releasing atomic.Bool // all work and hooks have returned
-
-	done  chan struct{} // closed when the work and the hooks have returned and the lock is given up
-	after struct {      // once done
+	requested sync.Mutex    // held while a request is answered
+	releasing atomic.Bool   // all work and hooks have returned
+	done      chan struct{} // closed when the work and the hooks have returned and the lock is given up
+	after     struct {      // once done
 		released error  // nil if the lock is known to be free
 		heir     string // the candidate that got the lock by the offer
 	}
 }
 
-// newTerm begins a term with its lock. unclaim is nil unless the term is for the caller of
-// Campaign or TryCampaign, whose work is not seen to return.
-func newTerm(ctx context.Context, n *candidate, l *lock.Lock, unclaim func()) *Term {
-	t := &Term{candidate: n, lock: l, electedAt: time.Now(), healthy: n.monitor.toLead(), work: gate.New(), unclaim: unclaim, returned: func() {}, done: make(chan struct{})}
-	if unclaim != nil {
-		t.work.Begin(gate.Always)
-		t.returned = sync.OnceFunc(t.work.Finish)
-	}
-	t.ctx, t.cancel = context.WithCancelCause(t.within(context.WithoutCancel(ctx)))
-	endWith := func(other context.Context, reason func(cause error) hooks.Reason) (stop func() bool) {
-		return context.AfterFunc(other, func() {
-			cause := context.Cause(other)
-			t.end(reason(cause), cause)
-		})
-	}
-	stopSession := endWith(l.Session.TermContext(), reasonOf)
-	stopClosing := endWith(n.closing, func(error) hooks.Reason { return hooks.Shutdown })
-	stopHealth := endWith(t.healthy, func(error) hooks.Reason { return hooks.Unhealthy })
-	stopRequests := n.subscribe(l.Session.HeartbeatNow, func(what event, _ string) bool { return what == eventRequest })
-	context.AfterFunc(t.ctx, func() { // a shared session outlives the term
-		n.sees(n.candidateID, l.Session.Proof.RenewedAt())
-		stopSession()
-		stopClosing()
-		stopHealth()
-		stopRequests()
-	})
+// newTerm begins to tell of a term.
+func newTerm(e *Elector, k *election.Term) *Term {
+	t := &Term{candidate: e.candidate, term: k, lock: k.Lock(), byHand: e.byHand, done: make(chan struct{})}
+	t.ctx = t.within(k.Context())
+	t.lock.ReleaseBy(t.release)
+	s := t.lock.Session()
+	stopRequests := e.subscribe(s.HeartbeatNow, func(what event, _ string) bool { return what == eventRequest })
+	t.stopWatching = stopRequests
 	return t
+}
+
+// announceElected posts OnElected, which is work.
+func (t *Term) announceElected(elected hooks.Elected) {
+	onElected := t.announcer.elected(t.ctx, elected, func(err error) { t.end(hooks.LeadFailed, pgerr.Wrap(ErrLeadFailed, err)) })
+	t.onElectedPending.Store(t.term.BeginAny())
+	stopRequests := t.stopWatching
+	stopLoss := context.AfterFunc(t.lock.Session().Context(), func() {
+		if t.onElectedPending.Swap(false) { // it is not called any more
+			t.term.Finish()
+		}
+	})
+	t.stopWatching = func() {
+		stopRequests()
+		stopLoss()
+	}
+	t.announcer.post(func() {
+		if t.lock.Session().EndIfExpired() == nil && t.onElectedPending.Swap(false) { // else the process, or an earlier hook, took longer than the session lived
+			defer t.term.Finish()
+			onElected()
+		}
+	})
 }
 
 // leads is the key of a context's value that is the term under which the context's owner works.
@@ -86,25 +94,23 @@ func (t *Term) Context() context.Context { return t.ctx }
 // the election, also after a crash of the server and across the promotion of a
 // standby. Pass it along with every write to a store that can refuse an older
 // one. What can lower it, and how to raise it again, is in the package comment.
-func (t *Term) Token() int64 { return t.lock.Token() }
+func (t *Term) Token() int64 { return t.term.Token() }
 
 // ElectedAt is when the term began, on this process's clock.
-func (t *Term) ElectedAt() time.Time { return t.electedAt }
+func (t *Term) ElectedAt() time.Time { return t.term.Began() }
 
 // RenewedAt is when the last proof that the session lived was sent: the last heartbeat or other statement
 // on it that was answered, or, with WithSynchronousStandby, the last acknowledged commit if that is older.
-func (t *Term) RenewedAt() time.Time { return t.lock.Session.Proof.RenewedAt() }
+func (t *Term) RenewedAt() time.Time { return t.lock.Session().RenewedAt() }
 
 // Deadline is when the term ends unless a heartbeat prolongs it.
-func (t *Term) Deadline() time.Time { return t.lock.Session.Proof.Deadline() }
+func (t *Term) Deadline() time.Time { return t.term.Deadline() }
 
 // Valid reports whether the term goes on, by the clocks at the time of the
 // call: it is false from the deadline on, even in a process that was frozen
 // and has just been resumed. A true answer can be old by the time it is used;
 // for writes that must not be late there are the token and Verify.
-func (t *Term) Valid() bool {
-	return t.ctx.Err() == nil && t.closing.Err() == nil && t.healthy.Err() == nil && t.lock.Session.Valid() && t.lock.Session.TermContext().Err() == nil
-}
+func (t *Term) Valid() bool { return t.term.Valid() }
 
 // Verify asks the server whether the session still holds the lock, in one round trip. It
 // returns nil if so; the lease is then renewed. If not, the term ends, and the error wraps
@@ -121,103 +127,151 @@ func (t *Term) Verify(ctx context.Context) error {
 	return nil
 }
 
-// endIfOver returns nil if the term goes on. If it is over, it ends by this call, unless it has
-// ended: the process may have stood still, so that no timer or goroutine has noticed yet.
+// endIfOver returns nil if the term goes on.
 func (t *Term) endIfOver() error {
-	for !t.Valid() {
-		if t.ctx.Err() != nil {
-			return fmt.Errorf("%w: the term has ended: %w", ErrNotLeader, context.Cause(t.ctx))
-		}
-		_ = t.lock.Session.EndIfExpired() // and with the session no term may go on
-		if lost := context.Cause(t.lock.Session.TermContext()); lost != nil {
-			t.end(reasonOf(lost), lost)
-		} else if t.closing.Err() != nil {
-			t.end(hooks.Shutdown, context.Cause(t.closing))
-		} else if t.healthy.Err() != nil {
-			t.end(hooks.Unhealthy, context.Cause(t.healthy))
-		}
-	} // again: a late answer may have renewed the session meanwhile
-	return nil
+	if t.term.Valid() {
+		return nil
+	}
+	return fmt.Errorf("%w: the term has ended: %w", ErrNotLeader, context.Cause(t.ctx))
 }
 
 // end ends the term, unless it has ended, and reports whether it did.
-func (t *Term) end(reason hooks.Reason, cause error) bool { return t.endFor(nil, reason, cause) }
+func (t *Term) end(reason hooks.Reason, cause error) bool {
+	return t.term.End(election.Reason(reason), cause)
+}
 
-// endFor is end with an offer, which may be nil: then the lock goes to whoever gets it. A session that has ended has ended
-// the term, also if that was not noticed yet.
+// endFor is end with an offer.
 func (t *Term) endFor(to offer, reason hooks.Reason, cause error) bool {
-	ended := t.lock.Session.EndIfExpired()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch {
-	case t.ctx.Err() != nil:
-		return false
-	case ended != nil && reason != hooks.SessionLost && reason != hooks.LeaseExpired:
-		t.cancel(&ending{reason: reasonOf(ended), err: ended})
+	if !t.term.Valid() {
 		return false
 	}
-	t.offer = to
-	t.cancel(&ending{reason: reason, err: cause})
+	if t.offer = to; !t.end(reason, cause) {
+		t.offer = nil
+		return false
+	}
 	return true
 }
 
-// stepDown gives the term up when it ends. The order is the promise: the work returns, then
-// OnDemoted, then the lock is released. Only a session that is lost has released it before.
-func (t *Term) stepDown() {
-	t.notify(t.ctx, 0, eventLed)
-	<-t.ctx.Done()
-	at, late := time.Now(), t.lock.Session.Proof.Overdue()
-	if late > 0 { // this process stood still, say, and another may have led since
-		at = t.Deadline()
+// offers is the offer that the term has ended with; nil if there is none.
+func (t *Term) offers() offer {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.offer
+}
+
+// hasEnded is called when the term has ended: the work may go on.
+func (t *Term) hasEnded(cause error) {
+	s := t.lock.Session()
+	t.sees(t.candidateID, s.RenewedAt())
+	t.ended.at, t.ended.late = time.Now(), s.Overdue()
+	if t.ended.late > 0 { // this process stood still, say, and another may have led since
+		t.ended.at = t.Deadline()
 	}
-	cause := context.Cause(t.ctx)
-	a := t.announcer
 	if lost(cause) {
-		a.post(a.failure(t.ctx, hooks.Failure{Op: hooks.OpHeartbeat, Err: cause})) // not awaited: a hook may be the work
+		t.announcer.post(t.announcer.failure(t.ctx, hooks.Failure{Op: hooks.OpHeartbeat, Err: cause})) // not awaited: a hook may be the work
 	}
-	t.awaitWork()
-	a.announce(a.demoted(t.ctx, t.past.ends(t.Token(), t.electedAt, at, late, cause)))
-	t.lock.WorkReturned()
-	if t.after.released = t.release(reasonOf(cause)); t.after.released == nil && t.after.heir == "" {
+}
+
+// workReturned is called when the work has returned, before the lock is released.
+func (t *Term) workReturned(cause error) {
+	a := t.announcer
+	a.announce(a.demoted(t.ctx, t.past.ends(t.Token(), t.ElectedAt(), t.ended.at, t.ended.late, cause)))
+	t.releasing.Store(true)
+}
+
+var errUngraceful = fmt.Errorf("%w: the session was closed without an unlock, as WithGracefulRelease(false) says", ErrNotLeader)
+
+// release is how the lock is released.
+func (t *Term) release(ctx context.Context, s *election.Session) (released bool, err error) {
+	if t.lock.IsOwn() && !t.gracefulRelease && reasonOf(context.Cause(t.ctx)) == hooks.Shutdown {
+		return false, errUngraceful
+	}
+	if to := t.offers(); to != nil {
+		if released, err = to.Release(ctx, s); released || !t.inTransaction() {
+			to.Withdraw()
+		}
+		return released, err
+	}
+	return false, nil
+}
+
+// wasReleased is called when the lock is given up.
+func (t *Term) wasReleased() {
+	t.stopWatching()
+	if t.after.released = t.term.Released(); errors.Is(t.after.released, errUngraceful) {
+		t.after.released = errUngraceful
+	}
+	if to := t.offers(); to != nil {
+		if t.after.released == nil {
+			t.after.heir = to.Heir()
+		}
+		if !t.lock.IsOwn() {
+			to.Withdraw()
+		}
+	}
+	if t.after.released == nil && t.after.heir == "" {
 		t.notify(context.Background(), notifyPatience, eventFree) // before the process may end
 	}
-	t.saw(t.ctx, nobody)
-	if t.unclaim != nil {
-		t.unclaim()
+	t.saw(t.ctx, election.Holder{})
+	t.mu.Lock()
+	t.gone = true
+	unclaim := t.unclaim
+	t.mu.Unlock()
+	if unclaim != nil {
+		unclaim()
 	}
 	t.terms.Finish()
 	close(t.done)
 }
 
-// release gives the lock up.
-func (t *Term) release(reason hooks.Reason) (err error) {
-	t.releasing.Store(true)
-	defer t.lock.Discard()
-	if cause := context.Cause(t.lock.Session.Context()); cause != nil {
-		return fmt.Errorf("%w: the session ended before the lock could be released: %w", ErrNotLeader, cause)
+// handOut gives the term to the caller of Campaign or TryCampaign.
+func (t *Term) handOut(unclaim func()) {
+	t.mu.Lock()
+	gone := t.gone
+	t.unclaim = unclaim
+	t.mu.Unlock()
+	if gone {
+		unclaim()
 	}
-	if reason == hooks.Shutdown && !t.gracefulRelease {
-		return fmt.Errorf("%w: the session was closed without an unlock, as WithGracefulRelease(false) says", ErrNotLeader)
-	}
-	if t.offer != nil {
-		defer t.offer.Withdraw()
-		var released bool
-		if released, t.after.heir = t.offer.Release(t.lease.Heartbeat); released {
-			return nil
-		}
-	}
-	if err = t.lock.Release(); err != nil {
-		t.releasing.Store(false) // a hook may not return
-		a := t.announcer
-		a.announce(a.failure(t.ctx, hooks.Failure{Op: hooks.OpRelease, Err: err}))
-		t.releasing.Store(true)
-	}
-	return err
 }
+
+// inTransaction reports whether the term is led in transaction scope.
+func (t *Term) inTransaction() bool { return transaction.IsOf(t.lock.Session()) }
 
 // notify sends an event to the others of the election, if there is a notifier.
 func (t *Term) notify(ctx context.Context, patience time.Duration, what event, more ...string) {
 	if t.notifier != nil {
 		t.sender.Send(ctx, patience, payload(what, t.key, more...))
 	}
+}
+
+// overrun is the report of work that runs on.
+func (t *Term) overrun(o *election.Overrun) hooks.Failure {
+	return hooks.Failure{Op: hooks.OpWork, Since: o.Since, Returned: o.Returned, Err: fmt.Errorf(
+		"%w: it has not returned %v after its context was cancelled%s: %s: make it return when its context is done (does it wait for a RequestResign of its own?), or choose a longer drain",
+		ErrOverrun, time.Since(o.Since).Round(time.Millisecond), t.announcer.busy(), o.Meanwhile)}
+}
+
+// because is the error of a call on the term that has failed, and the one place that decides its cause. The end of the
+// term comes first, because the caller's ctx may have ended with the term. The error wraps ErrNotLeader and the term's
+// cause if the term has ended; ctx.Err() and the cause of ctx if ctx has ended by itself; and err, which may be nil.
+func (t *Term) because(ctx context.Context, doing string, err error) error {
+	over := t.endIfOver()
+	if ctx.Err() != nil && !errors.Is(over, context.Cause(ctx)) {
+		err = wrap(election.Stopped(ctx, doing), err)
+	}
+	if over != nil {
+		err = wrap(over, err)
+	}
+	return err
+}
+
+// wrap wraps err with why, unless why says it all.
+func wrap(why, err error) error {
+	if err == nil || errors.Is(why, err) {
+		return why
+	}
+	return fmt.Errorf("%w: %w", why, err)
 }

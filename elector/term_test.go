@@ -2,19 +2,18 @@ package elector
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/drivertest"
-	"github.com/pgelector/pgelector/internal/lock"
-	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/election"
+	"github.com/pgelector/pgelector/internal/holder"
+	"github.com/pgelector/pgelector/internal/preflight"
 )
 
 // subscribers is a notifier that counts those who have subscribed, and wakes the last one.
@@ -29,78 +28,82 @@ func (s *subscribers) Subscribe(wake func(payload string)) (unsubscribe func()) 
 	return func() { s.n-- }
 }
 
-// A released lock says to whom, and how often.
-type releaser struct{ n int }
-
-func (r *releaser) Release(*session.Session, int64) error { r.n++; return nil }
-
-// A stage is one candidate on a driver that answers by script.
+// A stage is one candidate on a driver that answers by script: the lock is granted and released.
 type stage struct {
 	*Elector
-	pool     *sql.DB
 	driver   *drivertest.Driver
 	notifier subscribers
-	releaser releaser
 
-	mu   sync.Mutex
-	sent []string // what was notified
+	mu       sync.Mutex
+	sent     []string // what was notified
+	released int      // how often the lock was
 }
+
+func (s *stage) answer(_ context.Context, statement string, args []any) (drivertest.Rows, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch drivertest.NameOf(statement) {
+	case "TryElection":
+		return drivertest.One("granted", int64(7), int64(0), "")
+	case "ConfirmElection":
+		return drivertest.One(true, int64(7), false, int64(1<<election.TimelineShift|9), "0")
+	case "Ping":
+		return drivertest.One(int64(7), false, false)
+	case "Unlock":
+		s.released++
+	}
+	for _, arg := range args {
+		if text, ok := arg.(string); ok {
+			s.sent = append(s.sent, text)
+		}
+	}
+	return drivertest.One(true)
+}
+
+// A plain acquirer makes attempts as the kernel does without one.
+type plain struct{}
+
+func (plain) Acquire(ctx context.Context, k *election.Election) election.Attempt {
+	return k.Attempt(ctx)
+}
+func (plain) Close() {}
 
 // onStage runs a test in virtual time.
 func onStage(t *testing.T, test func(t *testing.T, s *stage), opts ...Option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{}
-		s.driver = &drivertest.Driver{
-			Exec: func(context.Context, string) (int64, error) { return 0, nil },
-			Query: func(_ context.Context, statement string, args []any) (drivertest.Rows, error) {
-				if drivertest.NameOf(statement) == "Ping" {
-					return drivertest.One(int64(7), false, false)
-				}
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				for _, arg := range args {
-					if text, ok := arg.(string); ok {
-						s.sent = append(s.sent, text)
-					}
-				}
-				return drivertest.One(true)
-			},
-		}
-		s.pool = s.driver.Open()
-		defer s.pool.Close()
+		s.driver = &drivertest.Driver{Exec: func(context.Context, string) (int64, error) { return 0, nil }, Query: s.answer}
+		pool := s.driver.Open()
+		defer pool.Close()
 		c, err := configure("jobs", append([]Option{WithNotifier(&s.notifier), WithKey(5)}, opts...))
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.Elector = newElector(t.Context(), s.pool, "jobs", c)
+		s.Elector = newElector(t.Context(), pool, "jobs", c)
+		s.found = preflight.NewScope(holder.SessionScope)
+		s.elects(election.NewSource(pool, election.SessionConfig{CandidateID: c.candidateID, Lease: c.lease}), plain{})
 		test(t, s)
 		s.announcer.flush()
 		synctest.Wait()
 	})
 }
 
-// lead begins a term on a session of its own, without a campaign.
+// lead begins a term, whose work is the test's.
 func (s *stage) lead(t *testing.T) *Term {
 	t.Helper()
-	from := session.NewSource(s.pool, session.Config{Scope: session.SessionScope, Lease: s.lease, OnBeat: func(session.Beat) {}, Report: func(context.Context, session.Task, error) {}})
-	own, err := from.Borrow(t.Context())
-	if err != nil {
+	s.begins(t.Context(), true)
+	if _, err := s.kernel.Campaign(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	own.Backend.SetPID(7)
-	from.Start(own)
-	t.Cleanup(own.Close)
-	s.terms.Begin(func() bool { return true })
-	return newTerm(t.Context(), s.candidate, lock.NewShared(s.key, own, 9, &s.releaser), nil)
+	return s.term.Load()
 }
 
 // demote ends the term, and waits until it has given the lock up.
 func demote(term *Term) {
-	go term.stepDown()
 	term.end(hooks.Resigned, ErrResigned)
+	term.term.WorkReturned()
 	<-term.done
-	term.lock.Session.Close()
 }
 
 // What hears of the session's end does so on another goroutine.
@@ -108,7 +111,7 @@ func TestATermHasEndedOnceAnotherEndIsRefused(t *testing.T) {
 	for range 20 {
 		onStage(t, func(t *testing.T, s *stage) {
 			term := s.lead(t)
-			_ = term.lock.Session.Lose(errors.New("gone"))
+			_ = term.lock.Session().Lose(errors.New("gone"))
 			if term.end(hooks.Resigned, ErrResigned) || term.ctx.Err() == nil || reasonOf(context.Cause(term.ctx)) != hooks.SessionLost {
 				t.Errorf("ended: %v", context.Cause(term.ctx))
 			}
@@ -122,7 +125,7 @@ func TestATermIsOverAtOnceIfNoneMayGoOn(t *testing.T) {
 	for range 20 {
 		onStage(t, func(t *testing.T, s *stage) {
 			term := s.lead(t)
-			term.lock.Session.EndTerms(ErrNotSynchronous)
+			term.lock.Session().EndTerms(ErrNotSynchronous)
 			if term.Valid() {
 				t.Error("the term goes on")
 			}
@@ -150,17 +153,16 @@ func TestATermListensForRequestsUntilItEnds(t *testing.T) {
 // An heir is an offer that its candidate takes, if it has a name.
 type heir struct{ name string }
 
-func (h heir) Release(time.Duration) (bool, string) { return true, h.name }
-func (heir) Withdraw()                              {}
+func (h heir) Release(context.Context, *election.Session) (bool, error) { return true, nil }
+func (h heir) Heir() string                                             { return h.name }
+func (heir) Withdraw()                                                  {}
 
 func TestTheOthersHearThatALockIsFreeUnlessSomebodyHasGotIt(t *testing.T) {
 	for name, free := range map[string]bool{"two": false, "": true} {
 		onStage(t, func(t *testing.T, s *stage) {
 			term := s.lead(t)
-			go term.stepDown()
 			term.endFor(heir{name}, hooks.Resigned, ErrResigned)
-			<-term.done
-			term.lock.Session.Close()
+			demote(term)
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if got := strings.Contains(strings.Join(s.sent, "\n"), payload(eventFree, s.key)); got != free || term.after.released != nil {
@@ -175,12 +177,11 @@ func TestALockIsNotReleasedByAShutdownThatLeavesItToTheServer(t *testing.T) {
 		for reason, released := range map[hooks.Reason]bool{hooks.Shutdown: graceful, hooks.Resigned: true} {
 			onStage(t, func(t *testing.T, s *stage) {
 				term := s.lead(t)
-				if err := term.release(reason); (err == nil) != released || (s.releaser.n == 1) != released || err != nil && !errors.Is(err, ErrNotLeader) {
-					t.Errorf("graceful %t, %v: released %d times: %v", graceful, reason, s.releaser.n, err)
+				term.end(reason, ErrStopped)
+				demote(term)
+				if err := term.after.released; (err == nil) != released || (s.released == 1) != released || err != nil && !errors.Is(err, ErrNotLeader) {
+					t.Errorf("graceful %t, %v: released %d times: %v", graceful, reason, s.released, err)
 				}
-				s.terms.Finish()
-				term.end(hooks.Resigned, ErrResigned)
-				term.lock.Session.Close()
 			}, WithGracefulRelease(graceful))
 		}
 	}
@@ -224,8 +225,7 @@ func TestACampaignIsWokenByWhatConcernsIt(t *testing.T) {
 			opts = append(opts, WithHooks(hooks.Funcs{LeaderChanged: func(context.Context, hooks.LeaderChanged) {}}))
 		}
 		onStage(t, func(t *testing.T, s *stage) {
-			c := s.newCampaign(false)
-			defer c.subscribe()()
+			defer s.subscribeCampaign()()
 			for said, want := range map[string]bool{
 				"": true, payload(eventFree, s.key): true, payload(eventFree, s.key+1): false, payload(eventRequest, s.key): false, payload(eventLed, s.key): sees,
 				payload(eventSuccessor, s.key, s.candidateID): true, payload(eventSuccessor, s.key, "another"): false, payload(eventRequest, s.key, s.candidateID): false,
@@ -233,7 +233,7 @@ func TestACampaignIsWokenByWhatConcernsIt(t *testing.T) {
 				s.notifier.wake(said)
 				woken := false
 				select {
-				case <-c.wakeUps.Woken():
+				case <-s.wakeUps.Woken():
 					woken = true
 				default:
 				}
@@ -249,7 +249,7 @@ func TestATermIsNamedByItsTokenCandidateAndElection(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		term := s.lead(t)
 		defer demote(term)
-		want := fmt.Sprintf("term 9 of candidate %q of election %q", s.candidateID, s.election)
+		want := fmt.Sprintf("term %d of candidate %q of election %q", term.Token(), s.candidateID, s.election)
 		if got := fmt.Sprint(term); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}

@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/election"
 	"github.com/pgelector/pgelector/internal/handover"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
@@ -80,7 +80,8 @@ var (
 
 // An offer is of the lock to one candidate: see handover.Transfer.
 type offer interface {
-	Release(heartbeat time.Duration) (released bool, heir string)
+	Release(ctx context.Context, s *election.Session) (released bool, err error)
+	Heir() string
 	Withdraw()
 }
 

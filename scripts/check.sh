@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What to run before a commit, in less than two minutes and with no server: build, vet, the rules of imports and of the
-# path, and the tests of the root module, on sqlmock and on a server in memory. Everything runs, whatever failed before it.
+# What to run before a commit, in less than two minutes and with no server: build, vet, the rules of imports, the bounds of
+# the core, and the tests of the root module, on sqlmock and on a server in memory. Everything runs, whatever failed before it.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
@@ -27,7 +27,7 @@ step "go code is formatted" formatted
 step "everything compiles" go build ./...
 step "go vet" go vet ./...
 step "import rules hold" scripts/imports.sh
-step "no feature enters the path of one election" go -C tools run ./spine
+step "the core is within its bounds" go -C tools run ./core
 step "the elector and what is below it" go test ./elector ./internal/... ./hooks/... ./db/...
 step "elections with faults, by sqlmock" go test ./sqlmock_test
 step "elections on a server in memory" go test ./elector/memory_test ./electortest

@@ -8,8 +8,7 @@ source scripts/tmpdir.sh
 
 scripts/setup.sh postgresql pgbouncer
 mkdir -p .cache
-packages=github.com/pgelector/pgelector/elector
-for name in lock session backoff pgerr; do packages+=,github.com/pgelector/pgelector/internal/$name; done
+packages=github.com/pgelector/pgelector/elector,github.com/pgelector/pgelector/internal/...
 go test -count=1 -coverpkg=$packages -coverprofile=.cache/cover.out "$@" ./elector/... ./internal/... ./sqlmock_test/... ./electortest/...
 go -C e2e test -count=1 -timeout 45m -coverpkg=$packages -coverprofile=../.cache/cover-e2e.out "$@" .
 tail -n +2 .cache/cover-e2e.out >>.cache/cover.out

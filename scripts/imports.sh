@@ -4,28 +4,36 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# The kernel, and what it stands on. It knows no part.
+under='internal/backoff internal/gate internal/lockkey internal/pgerr internal/lease internal/pin internal/idle'
+kernel="db internal/election internal/backoff internal/lockkey internal/pgerr internal/lease"
+
+# The answerers tell the kernel what the server said. seat and transaction know no part but pooled; shared has the parts that
+# it uses on its one connection.
+answerers='internal/seat internal/transaction'
+
+# What several parts use.
+asks='internal/live internal/pooled internal/holder internal/queue internal/tenure'
+parts="$asks internal/deputy internal/fenced internal/handover internal/inbox internal/listen internal/lockdelay internal/preflight internal/promotion internal/shared internal/syncrep internal/validate internal/wakeup"
+
 # What each package of the core may import from this module.
-spine='internal/lock internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'
-asks='internal/pooled internal/pair internal/queue internal/holder internal/tenure' # what the parts share
-parts="$asks internal/transaction internal/preflight internal/promotion internal/syncrep internal/inbox internal/deputy internal/handover internal/shared internal/fenced internal/wakeup internal/validate internal/listen internal/lockdelay"
 declare -A may=(
-  [internal/pgerr]='' [internal/backoff]='' [internal/lockkey]='' [internal/gate]='' [internal/turn]=''
-  [internal/lease]='internal/pgerr' [internal/tenure]='internal/lease internal/pgerr'
-  [internal/idle]='db internal/pin internal/pgerr' [internal/election]='db internal/pin internal/idle internal/lease internal/gate internal/lockkey internal/pgerr internal/backoff'
-  [internal/pooled]="db internal/pin $spine" [internal/pair]="db $spine" [internal/holder]="db internal/pooled $spine"
-  [internal/queue]="db internal/pooled $spine"
-  [internal/tables]='db internal/pooled'
-  [internal/pin]='db internal/pgerr internal/backoff'
-  [internal/session]='db internal/gate internal/pin internal/lease internal/pgerr internal/backoff'
-  [internal/lock]='db internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'
-  [internal/transaction]="db internal/turn internal/pooled internal/pin $spine"
-  [internal/preflight]="db internal/listen internal/turn internal/pooled internal/pair internal/transaction $spine"
-  [internal/promotion]="db internal/pooled $spine" [internal/syncrep]="db internal/pair internal/tenure $spine" [internal/lockdelay]="db internal/tenure $spine" [internal/inbox]="db internal/pooled $spine"
-  [internal/deputy]="db $asks $spine" [internal/handover]="db $asks $spine" [internal/shared]="db $asks internal/gate internal/fenced $spine"
-  [internal/fenced]="db internal/pin internal/pooled internal/pair $spine"
-  [internal/wakeup]="db internal/pooled $spine" [internal/validate]="db $spine" [internal/listen]="internal/pin $spine"
-  [elector]="hooks internal/gate $spine $parts"
+  [internal/backoff]='' [internal/gate]='' [internal/lockkey]='' [internal/pgerr]='' [internal/lease]='internal/pgerr'
+  [internal/pin]='db internal/pgerr internal/backoff' [internal/idle]='db internal/pin internal/pgerr'
+  [internal/election]="db $under" [internal/tables]='db internal/pooled'
+  [internal/seat]="$kernel internal/pin" [internal/transaction]="$kernel internal/pin internal/pooled internal/seat"
+  [internal/shared]="$kernel internal/pin $answerers internal/handover internal/fenced"
+  [internal/live]="$kernel" [internal/tenure]='internal/lease internal/pgerr' [internal/pooled]="$kernel internal/pin internal/live"
+  [internal/holder]="$kernel internal/transaction internal/pooled" [internal/queue]="$kernel $answerers"
 )
+for part in deputy fenced handover inbox lockdelay preflight promotion syncrep validate wakeup listen; do
+  may[internal/$part]="$kernel $answerers $asks"
+done
+may[internal/deputy]+=' internal/handover internal/fenced' # a successor takes over, and an old leader is terminated
+may[internal/preflight]+=' internal/listen internal/idle'  # whether a connection can be listened on, or is silent
+may[elector]="hooks internal/gate $kernel $answerers $parts"
+takes_conns='election|idle|seat|transaction|shared|pooled|fenced|listen|preflight|syncrep' # and use internal/pin
+for package in fenced listen preflight syncrep; do may[internal/$package]+=' internal/pin'; done
 pure=("${!may[@]}" health hooks hooks/hookstest hooks/metrics db roster dashboard electortest shard ticks migrations)
 
 # The packages that may import elector.
@@ -74,10 +82,14 @@ done
 for below in "${modules[@]}"; do
   only "^\\$below(/\\S+)? \\./internal/" <<<"$imports" | rule "$below is a module, and imports nothing of the root's internal/" || broken=1
 done
-only ' \./internal/(pin|lock|session)$' <<<"$code" | not '^\./(elector|internal/\S+) ' |
-  rule "only elector and internal/ import internal/lock and internal/session" || broken=1
-only ' \./internal/pin$' <<<"$code" | not '^\./internal/(election|idle|session|transaction|pooled|fenced|listen) ' |
-  rule "only internal/election, idle, session, transaction, pooled, fenced and listen import internal/pin" || broken=1
+only ' \./internal/election$' <<<"$code" | not '^\./(elector|internal/\S+) ' |
+  rule "only elector and internal/ import internal/election" || broken=1
+only ' \./internal/pin$' <<<"$code" | not "^\./internal/($takes_conns) " |
+  rule "only these packages of internal/ import internal/pin: ${takes_conns//|/, }" || broken=1
+for package in internal/*/; do
+  package=${package%/}
+  [[ -v may[$package] || $package == internal/drivertest ]] || echo "$package"
+done | rule "each package of internal/ has its rule in scripts/imports.sh" || broken=1
 only ' \./elector( |$)' <<<"$imports" | not "^$above " |
   rule "only the packages above elector import it (the list of them is in scripts/imports.sh)" || broken=1
 

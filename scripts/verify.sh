@@ -84,7 +84,7 @@ check "the docs' code and the examples compile in a new module" "change the docu
   go -C e2e test -count=1 -run Compiles ./firsthour
 check "all names in the SQL are qualified" "qualify it with pg_catalog; tools/sqlnames explains why" names
 check "no two files of the core use each other" "move what both use to a third file; tools/filearrows explains what counts" arrows
-check "no feature enters the path of one election" "see tools/spine/spine.txt" go -C tools run ./spine
+check "the core is within its bounds, and the table of parts says what a default election runs" "see tools/core/bounds.go, and the table in CONTRIBUTING.md" go -C tools run ./core -run
 check "the command has at most 20 MB" "see what it links: go list -deps ./cmd/pgelector" small
 check "an election adds at most 1.7 MB over pgx, and 2.5 MB over lib/pq" \
   "name methods of reflection by constants, or the linker keeps all methods: go build -ldflags=-dumpdep, and look for <ReflectMethod>" growths

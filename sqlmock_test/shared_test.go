@@ -235,6 +235,8 @@ func TestWithAFullLockTableAsManyElectionsAsFitAreLed(t *testing.T) {
 			query(mock, "Tokens").WillReturnError(errFull)
 			// Two of them make room for the third.
 			query(mock, "UnlockMany").WillReturnRows(rows(values(int64(1), true), values(int64(2), true), values(int64(3), true)))
+			query(mock, "EndOverdue").WillReturnRows(rows())
+			query(mock, "HeldLocks").WillReturnRows(rows(held...))
 			query(mock, "Tokens").WillReturnRows(rows(passed...))
 		}},
 	} {

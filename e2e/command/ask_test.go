@@ -19,8 +19,8 @@ import (
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/e2e/sandbox"
 	"github.com/pgelector/pgelector/elector"
-	"github.com/pgelector/pgelector/internal/deputy"
 	"github.com/pgelector/pgelector/internal/lockkey"
+	"github.com/pgelector/pgelector/internal/seat"
 )
 
 func keyOf(election string) int64 { return elector.KeyFromName(election) }
@@ -246,7 +246,7 @@ func TestARoleWhoseNameHasControlCharactersDoesNotControlTheTerminal(t *testing.
 	check(t, c.Exec(t.Context(), "CREATE ROLE "+pgx.Identifier{role}.Sanitize()+" LOGIN"))
 	release := occupy(t, c.DSN(pgcluster.ForRole(role)), name(t))
 	defer release()
-	high, low := lockkey.Halves(deputy.SeatKey(keyOf(name(t))))
+	high, low := lockkey.Halves(seat.Key(keyOf(name(t))))
 	_, err := connection(t, c.DSN(pgcluster.ForRole(role))).Exec(t.Context(), "SELECT pg_advisory_lock($1, $2)", high, low)
 	check(t, err)
 	status := invoke(t, at(c.DSN()), "status", name(t))

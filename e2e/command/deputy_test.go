@@ -16,8 +16,8 @@ import (
 
 	"github.com/pgelector/pgelector/e2e/docscheck"
 	"github.com/pgelector/pgelector/elector"
-	"github.com/pgelector/pgelector/internal/deputy"
 	"github.com/pgelector/pgelector/internal/lockkey"
+	"github.com/pgelector/pgelector/internal/seat"
 	"github.com/pgelector/pgelector/roster"
 )
 
@@ -154,7 +154,7 @@ func TestDoctorNamesTheStrangerOnASeat(t *testing.T) {
 	dsn := database(t)
 	leading := lead(t, dsn, "billing", "first")
 	stranger := connection(t, dsn+"&application_name=stranger")
-	high, low := lockkey.Halves(deputy.SeatKey(keyOf("billing")))
+	high, low := lockkey.Halves(seat.Key(keyOf("billing")))
 	var pid int
 	check(t, stranger.QueryRow(t.Context(), `SELECT pg_backend_pid() WHERE pg_try_advisory_lock($1, $2) OR pg_try_advisory_lock($1, $2 # 1)`, high, low).Scan(&pid))
 	address := freeAddress(t)

@@ -13,8 +13,7 @@ import (
 	"testing"
 
 	"github.com/pgelector/pgelector/db"
-	"github.com/pgelector/pgelector/internal/deputy"
-	"github.com/pgelector/pgelector/internal/handover"
+	"github.com/pgelector/pgelector/internal/seat"
 	"github.com/pgelector/pgelector/internal/inbox"
 	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/pgerr"
@@ -59,8 +58,8 @@ const sessionName = 70
 // verbs has a function for each statement, which runs it and formats the result.
 var verbs = map[string]func(*call) (string, error){
 	"TryLock": func(c *call) (string, error) {
-		high, low := lockkey.Halves(deputy.SeatKey(c.key()))
-		offerHigh, offerLow := lockkey.Halves(handover.OfferKey(c.candidate(), c.key()))
+		high, low := lockkey.Halves(seat.Key(c.key()))
+		offerHigh, offerLow := lockkey.Halves(seat.OfferKey(c.candidate(), c.key()))
 		look := slices.Contains(c.words, "look")
 		row, err := c.q.TryLock(c, db.TryLockParams{Key: c.key(), Settings: c.settings(1), OfferHigh: offerHigh, OfferLow: offerLow,
 			Sit: slices.Contains(c.words, "sit"), SeatHigh: high, SeatLow: low, Look: look})
@@ -70,8 +69,8 @@ var verbs = map[string]func(*call) (string, error){
 		return row.Outcome + " " + c.name(row.Pid), err
 	},
 	"TryTransactionLock": func(c *call) (string, error) {
-		high, low := lockkey.Halves(deputy.SeatKey(c.key()))
-		offerHigh, offerLow := lockkey.Halves(handover.OfferKey(c.candidate(), c.key()))
+		high, low := lockkey.Halves(seat.Key(c.key()))
+		offerHigh, offerLow := lockkey.Halves(seat.OfferKey(c.candidate(), c.key()))
 		row, err := c.q.TryTransactionLock(c, db.TryTransactionLockParams{Key: c.key(), Settings: c.settings(1), OfferHigh: offerHigh, OfferLow: offerLow,
 			Sit: slices.Contains(c.words, "sit"), SeatHigh: high, SeatLow: low})
 		c.one.server, c.one.mark = row.Started, row.Mark
@@ -110,7 +109,7 @@ var verbs = map[string]func(*call) (string, error){
 		return fmt.Sprint(row.Granted, " ", c.name(row.Pid)), err
 	},
 	"TryLocks": func(c *call) (string, error) {
-		rows, err := c.q.TryLocks(c, pairs(c.words, func(key int64) int64 { return handover.OfferKey(c.one.name, key) }))
+		rows, err := c.q.TryLocks(c, pairs(c.words, func(key int64) int64 { return seat.OfferKey(c.one.name, key) }))
 		return list(rows, func(r db.TryLocksRow) string { return fmt.Sprint(r.Key, " ", r.Outcome, " ", c.name(r.Pid)) }), err
 	},
 	"UnlockMany": func(c *call) (string, error) {
@@ -122,22 +121,22 @@ var verbs = map[string]func(*call) (string, error){
 		return list(keys, func(key int64) string { return fmt.Sprint(key) }), err
 	},
 	"Offer": func(c *call) (string, error) {
-		high, low := lockkey.Halves(handover.OfferKey(c.words[0], number(c.words[1])))
+		high, low := lockkey.Halves(seat.OfferKey(c.words[0], number(c.words[1])))
 		offered, err := c.q.TryPair(c, db.TryPairParams{Inside: slices.Contains(c.words, "inside"), High: high, Low: low})
 		return fmt.Sprint(offered), err
 	},
 	"Withdraw": func(c *call) (string, error) {
-		high, low := lockkey.Halves(handover.OfferKey(c.words[0], number(c.words[1])))
+		high, low := lockkey.Halves(seat.OfferKey(c.words[0], number(c.words[1])))
 		withdrawn, err := c.q.UnlockPair(c, db.UnlockPairParams{High: high, Low: low})
 		return fmt.Sprint(withdrawn), err
 	},
 	"OfferStands": func(c *call) (string, error) {
-		high, low := lockkey.Halves(handover.OfferKey(c.one.name, c.key()))
+		high, low := lockkey.Halves(seat.OfferKey(c.one.name, c.key()))
 		row, err := c.q.PairIsFree(c, db.PairIsFreeParams{High: high, Low: low})
 		return fmt.Sprint(!row.Free), err
 	},
 	"HolderOffers": func(c *call) (string, error) {
-		offers, err := c.q.HolderOffers(c, db.HolderOffersParams{Key: c.key(), Offer: handover.OfferKey(c.one.name, c.key())})
+		offers, err := c.q.HolderOffers(c, db.HolderOffersParams{Key: c.key(), Offer: seat.OfferKey(c.one.name, c.key())})
 		return fmt.Sprint(offers), err
 	},
 	"UnlockTo": func(c *call) (string, error) {
@@ -239,7 +238,7 @@ var verbs = map[string]func(*call) (string, error){
 		return list(rows, func(r db.EndOverdueRow) string { return fmt.Sprint(c.name(r.Pid), " ", r.Ended, r.Prepared) }), err
 	},
 	"EvictHolder": func(c *call) (string, error) {
-		rows, err := c.q.EvictHolder(c, db.EvictHolderParams{Pid: c.sessions[c.words[1]].pid, Key: c.key(), Pair: deputy.SeatKey(c.key())})
+		rows, err := c.q.EvictHolder(c, db.EvictHolderParams{Pid: c.sessions[c.words[1]].pid, Key: c.key(), Pair: seat.Key(c.key())})
 		return fmt.Sprint(rows), err
 	},
 	"Ping": func(c *call) (string, error) {
@@ -309,7 +308,7 @@ var verbs = map[string]func(*call) (string, error){
 			c.name(row.Pid), row.ApplicationName, row.ConnectedMicros != 0, row.LeaseMillis, row.InTransaction, row.SinceMicros != 0, blocks), err
 	},
 	"Deputies": func(c *call) (string, error) {
-		rows, err := c.q.Deputies(c, db.DeputiesParams{Key: c.key(), Seat: deputy.SeatKey(c.key())})
+		rows, err := c.q.Deputies(c, db.DeputiesParams{Key: c.key(), Seat: seat.Key(c.key())})
 		return list(rows, func(r db.DeputiesRow) string {
 			return fmt.Sprintf("%s seated %v waits %v", c.name(r.Pid), r.Seated, r.WaitingMicros != 0)
 		}), err

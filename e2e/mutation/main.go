@@ -14,7 +14,7 @@
 //	cd e2e && go run ./mutation -path [-draw 200 -seed 1] [-again] [-only TEXT]
 //	cd e2e && go run ./mutation -first 2000 [-only TEXT]
 //
-// With -path it breaks by rules only the path of one election, and runs only the tests of
+// With -path it breaks by rules only the kernel and what it stands on, and runs only the tests of
 // elector and internal: do unit tests notice it, without those of a whole candidate?
 //
 // With -first it says for each mutant of the list which of so many seeds of the simulation is the
@@ -36,7 +36,7 @@ import (
 )
 
 var (
-	onPath = flag.Bool("path", false, "try mutants of the rules in the path of one election, with the tests of elector and internal only")
+	onPath = flag.Bool("path", false, "try mutants of the rules in the kernel and what it stands on, with the tests of elector and internal only")
 	drawn  = flag.Int("draw", 200, "with -path: number of mutants that are drawn (0: all)")
 	seed   = flag.Uint64("seed", 1, "with -path: seed of the draw")
 	rules  = flag.Bool("rules", false, "try the mutants of the rules instead, which takes more than an hour")
@@ -47,8 +47,8 @@ var (
 )
 
 // broken are the packages that the rules change.
-var broken = []string{"elector", "internal/lock", "internal/session", "internal/lease", "internal/gate", "internal/turn", "internal/pin", "internal/backoff", "internal/pgerr",
-	"internal/listen", "internal/preflight", "internal/promotion", "internal/syncrep", "internal/lockdelay", "internal/tenure", "internal/inbox", "internal/deputy", "internal/handover", "internal/shared", "internal/fenced", "internal/wakeup"}
+var broken = []string{"elector", "internal/election", "internal/idle", "internal/lease", "internal/gate", "internal/pin", "internal/backoff", "internal/pgerr",
+	"internal/seat", "internal/transaction", "internal/pooled", "internal/live", "internal/queue", "internal/listen", "internal/preflight", "internal/promotion", "internal/syncrep", "internal/lockdelay", "internal/tenure", "internal/inbox", "internal/deputy", "internal/handover", "internal/shared", "internal/fenced", "internal/wakeup"}
 
 func main() {
 	flag.Parse()

@@ -5,37 +5,25 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 )
 
-// spineList lists the files of the path of one election.
-const spineList = "tools/spine/spine.txt"
-
-// pathFiles returns the patterns of the files of the path, as the text of spineList has them.
-func pathFiles(text string) (patterns []string) {
-	for line := range strings.Lines(text) {
-		line, _, _ = strings.Cut(line, "#")
-		if words := strings.Fields(line); len(words) > 1 && words[0] == "spine" {
-			patterns = append(patterns, words[1:]...)
-		}
-	}
-	return patterns
-}
+// kernel are the packages that -path breaks: the kernel, and what it stands on.
+var kernel = []string{"internal/election", "internal/idle", "internal/pin", "internal/lease", "internal/gate", "internal/lockkey", "internal/backoff", "internal/pgerr"}
 
 // filesToBreak returns the patterns of the files that the rules change.
-func filesToBreak(dir string) (patterns []string, err error) {
+func filesToBreak() (patterns []string) {
+	packages := broken
 	if *onPath {
-		list, err := os.ReadFile(filepath.Join(dir, spineList))
-		return pathFiles(string(list)), err
+		packages = kernel
 	}
-	for _, p := range broken {
+	for _, p := range packages {
 		patterns = append(patterns, p+"/*.go")
 	}
-	return patterns, nil
+	return patterns
 }
 
 // draw chooses n of the mutants by the seed, or all if n is 0. A mutant's rank depends on nothing

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -27,9 +28,15 @@ func TestADrawDependsOnNothingButTheSeedAndTheMutants(t *testing.T) {
 	}
 }
 
-func TestThePathIsThatOfTheSpineList(t *testing.T) {
-	list, err := os.ReadFile("../../" + spineList)
-	if got := pathFiles(string(list)); err != nil || !slices.Contains(got, "elector/term.go") || !slices.Contains(got, "internal/lock/*.go") {
-		t.Errorf("got %q, %v", got, err)
+// Those that the kernel imports, as scripts/imports.sh has it.
+func TestThePathIsTheKernelAndWhatItStandsOn(t *testing.T) {
+	rules, err := os.ReadFile("../../scripts/imports.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, under, _ := strings.Cut(string(rules), "\nunder='")
+	under, _, _ = strings.Cut(under, "'")
+	if got, want := slices.Sorted(slices.Values(kernel)), slices.Sorted(slices.Values(append(strings.Fields(under), "internal/election"))); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

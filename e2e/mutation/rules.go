@@ -62,12 +62,8 @@ func plantAll(dir string) ([]mutant, error) {
 
 // mutantsOf returns the mutants of the rules in a repository, and its files with them.
 func mutantsOf(dir string) (all []mutant, planted map[string][]byte, err error) {
-	patterns, err := filesToBreak(dir)
-	if err != nil {
-		return nil, nil, err
-	}
 	planted = map[string][]byte{}
-	for _, pattern := range patterns {
+	for _, pattern := range filesToBreak() {
 		files, err := filepath.Glob(filepath.Join(dir, pattern))
 		if err != nil {
 			return nil, nil, err

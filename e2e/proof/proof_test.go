@@ -188,7 +188,7 @@ func TestAStepTakesTheMinutesOfItsLastRunIfTheCommandIsTheSame(t *testing.T) {
 
 // A step runs again after a change of the library, and of its own folders.
 func TestAStepIsOfItsCode(t *testing.T) {
-	none, library := step{}.code(nil), []string{"internal/lock/lock.go", "queries/try.sql", "go.mod", "db/try.sql.go"}
+	none, library := step{}.code(nil), []string{"internal/election/lock.go", "queries/try.sql", "go.mod", "db/try.sql.go"}
 	for _, c := range []struct {
 		step    string
 		changes []string

@@ -45,7 +45,7 @@ var steps = []step{
 		says:     "{seeds} seeds, {terms} terms: no failure",
 		of:       regexp.MustCompile(`^e2e/(go\.|simulation/)|^(electortest|hooks/hookstest|shard)/[^_]*$`), engine: true},
 	{name: "seeds", what: "**What more seeds add**: the first seed that notices each bug planted in locks",
-		command: "go -C e2e run ./mutation -first 2000 -only=internal/lock", short: "go -C e2e run ./mutation -first 10 -only='instead of being closed'", minutes: 2,
+		command: "go -C e2e run ./mutation -first 2000 -only=internal/election", short: "go -C e2e run ./mutation -first 10 -only='instead of being closed'", minutes: 2,
 		patterns: []string{`(?P<seeds>\d+) seeds notice (?P<noticed>\d+) of (?P<all>\d+) mutants: half of these by seed (?P<half>\d+), .*the last by seed (?P<last>\d+)`},
 		says:     "{noticed} of {all} are noticed, half by seed {half}, the last by {last}",
 		of:       regexp.MustCompile(`^e2e/(go\.|mutation/|simulation/)|^(electortest|hooks/hookstest|shard)/[^_]*$`), engine: true},

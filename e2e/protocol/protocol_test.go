@@ -24,8 +24,7 @@ import (
 	"github.com/pgelector/pgelector/e2e/must"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
-	"github.com/pgelector/pgelector/internal/deputy"
-	"github.com/pgelector/pgelector/internal/handover"
+	"github.com/pgelector/pgelector/internal/seat"
 	"github.com/pgelector/pgelector/internal/inbox"
 	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/shard"
@@ -84,11 +83,11 @@ func TestTheVectorsAreThoseOfTheCodeAndOfTheServer(t *testing.T) {
 		code, server int64
 	}{
 		{"election", orders, hash("pgelector:orders")},
-		{"seat", deputy.SeatKey(orders), hashOf("pgelector seat:", orders)},
+		{"seat", seat.Key(orders), hashOf("pgelector seat:", orders)},
 		{"resign", inbox.ResignKey(orders), hashOf("pgelector resign:", orders)},
 		{"transfer", inbox.TransferKey(orders), hashOf("pgelector transfer:", orders)},
 		{"life", sharedlock.LifeKey("web-1", pid), hash("pgelector life:4242:web-1")},
-		{"offer", handover.OfferKey("web-1", orders), hash(fmt.Sprintf("pgelector offer:%d:web-1", orders))},
+		{"offer", seat.OfferKey("web-1", orders), hash(fmt.Sprintf("pgelector offer:%d:web-1", orders))},
 		{"answer", inbox.AnswerKey(pid, "3/7"), hash("pgelector answer:4242:3/7")},
 		{"shard", elector.KeyFromName(shard.Election("billing", "eu")), hash("pgelector:billing/eu")},
 		{"member", elector.KeyFromName(shard.Seats("billing")[0]), hash("pgelector:billing#0")},
@@ -102,9 +101,9 @@ func TestTheVectorsAreThoseOfTheCodeAndOfTheServer(t *testing.T) {
 	for _, row := range [][2]string{
 		{"election", fmt.Sprint(orders)},
 		{"guard", pair(orders)},
-		{"seat", pair(deputy.SeatKey(orders))},
-		{"other seat", pair(deputy.SeatKey(orders) ^ 1)},
-		{"offer", pair(handover.OfferKey("web-1", orders))},
+		{"seat", pair(seat.Key(orders))},
+		{"other seat", pair(seat.Key(orders) ^ 1)},
+		{"offer", pair(seat.OfferKey("web-1", orders))},
 		{"bell", class("bell", pid)},
 		{"resign", pair(inbox.ResignKey(orders))},
 		{"transfer", pair(inbox.TransferKey(orders))},
@@ -265,13 +264,13 @@ func TestSessionsHoldTheLocksOfThePage(t *testing.T) {
 	_, backend := lead(t, pool, patient...)
 	const lease, since = "318473925, 60000 ShareLock", "521961639, 0 ShareLock"
 	same(t, "the leader", locksOf(t, pool, "pid = $1", backend),
-		exclusive(key), pairOf(deputy.SeatKey(key), "ExclusiveLock"), lease, since)
+		exclusive(key), pairOf(seat.Key(key), "ExclusiveLock"), lease, since)
 
 	e, err := elector.New(pool, t.Name(), append(patient, elector.WithCandidateID("web-2"), elector.WithRetryInterval(50*time.Millisecond))...)
 	check(t, err)
 	check(t, e.Start(t.Context()))
 	second := eventually(t, 2, func() []string { return locksOf(t, pool, "application_name = 'web-2' AND state = 'idle'") })
-	same(t, "the deputy", second, pairOf(deputy.SeatKey(key)^1, "ExclusiveLock"), lease)
+	same(t, "the deputy", second, pairOf(seat.Key(key)^1, "ExclusiveLock"), lease)
 	check(t, e.Close(context.Background()))
 
 	// Its work does not return while the request stands.
@@ -310,5 +309,5 @@ func TestATransactionHoldsTheLocksOfThePage(t *testing.T) {
 	pool, key := connect(t), elector.KeyFromName(t.Name())
 	_, backend := lead(t, pool, elector.WithScope(elector.TransactionScope))
 	same(t, "a leader in transaction scope", locksOf(t, pool, "pid = $1", backend), exclusive(key),
-		pairOf(deputy.SeatKey(key), "ExclusiveLock"), "1530767677, 10000 ShareLock", "521961639, 0 ShareLock")
+		pairOf(seat.Key(key), "ExclusiveLock"), "1530767677, 10000 ShareLock", "521961639, 0 ShareLock")
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
-	"github.com/pgelector/pgelector/internal/deputy"
+	"github.com/pgelector/pgelector/internal/seat"
 	"github.com/pgelector/pgelector/shard"
 )
 
@@ -352,7 +352,7 @@ var faults = map[FaultKind]func(*world, Fault) (undo func()){
 		return !l.Guard && (l.Key == elector.KeyFromName(election(0)) || l.Key == elector.KeyFromName(shard.Election(group, "0")))
 	}),
 	"terminate both": terminate(func(l electortest.Lock) bool { // the leader and the deputy hold the seats
-		return l.Guard && l.Key|1 == deputy.SeatKey(elector.KeyFromName(election(0)))|1
+		return l.Guard && l.Key|1 == seat.Key(elector.KeyFromName(election(0)))|1
 	}),
 	"cancel": func(w *world, _ Fault) func() {
 		s := w.primary()

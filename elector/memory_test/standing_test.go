@@ -14,8 +14,8 @@ import (
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/hooks/hookstest"
-	"github.com/pgelector/pgelector/internal/handover"
 	"github.com/pgelector/pgelector/internal/lockkey"
+	"github.com/pgelector/pgelector/internal/seat"
 )
 
 // onEach runs a test with a leader of each kind, whose caller campaigns.
@@ -52,7 +52,7 @@ func (b *bench) shares(c *candidate, election string, opts ...elector.SessionOpt
 
 // offered reports whether the lock of an offer is held.
 func (b *bench) offered(to string) bool {
-	key := handover.OfferKey(to, elector.KeyFromName("orders"))
+	key := seat.OfferKey(to, elector.KeyFromName("orders"))
 	for _, l := range b.Locks() {
 		if l.Guard && l.Key == key {
 			return true
@@ -205,7 +205,7 @@ func TestOffersOfAStrangerTakeNoConnections(t *testing.T) {
 			e, err := leading.Elector(name)
 			b.check(err)
 			b.campaign(e)
-			high, low := lockkey.Halves(handover.OfferKey("follower", e.Key()))
+			high, low := lockkey.Halves(seat.OfferKey("follower", e.Key()))
 			_, err = db.New(stranger).TryPair(always, db.TryPairParams{High: high, Low: low})
 			b.check(err)
 			e, err = following.Elector(name)
@@ -338,7 +338,7 @@ func TestTheDeputyKeepsItsSeatWhileAStrangerOffersTheLock(t *testing.T) {
 		deputy := b.candidate("deputy")
 		b.check(deputy.Start(always))
 		time.Sleep(2 * time.Second)
-		seat := func() (pid int32) {
+		sits := func() (pid int32) {
 			all, err := deputy.Candidates(always)
 			b.check(err)
 			for _, c := range all {
@@ -348,17 +348,17 @@ func TestTheDeputyKeepsItsSeatWhileAStrangerOffersTheLock(t *testing.T) {
 			}
 			return pid
 		}
-		before := seat()
+		before := sits()
 		strangers := b.Open()
 		defer strangers.Close()
 		stranger, err := strangers.Conn(always)
 		b.check(err)
 		defer stranger.Close()
-		high, low := lockkey.Halves(handover.OfferKey("deputy", deputy.Key()))
+		high, low := lockkey.Halves(seat.OfferKey("deputy", deputy.Key()))
 		_, err = db.New(stranger).TryPair(always, db.TryPairParams{High: high, Low: low})
 		b.check(err)
 		time.Sleep(4 * heartbeat)
-		if after := seat(); before == 0 || after != before {
+		if after := sits(); before == 0 || after != before {
 			b.Errorf("the seat was held by backend %d, and then by %d", before, after)
 		}
 		b.check(deputy.Stop(always))

@@ -3,6 +3,7 @@ package deputy_test
 import (
 	"context"
 	"database/sql"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,11 +11,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/pgelector/pgelector/electortest"
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/deputy"
+	"github.com/pgelector/pgelector/internal/election"
 	"github.com/pgelector/pgelector/internal/lease"
-	"github.com/pgelector/pgelector/internal/lock"
-	"github.com/pgelector/pgelector/internal/session"
-	"github.com/pgelector/pgelector/internal/wakeup"
+	"github.com/pgelector/pgelector/internal/seat"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -47,36 +48,58 @@ func meeting(t *testing.T, test func(p *party)) {
 
 var sits = deputy.Config{Sit: true, Interval: 100 * time.Millisecond}
 
-// follower makes an acquirer of a candidate, in session scope and without other parts.
-func (p *party) follower(id string, c deputy.Config) lock.Acquirer {
+// A follower is one candidate.
+type follower struct {
+	*deputy.Acquirer
+	*election.Election
+}
+
+// follower makes a candidate, in session scope and without other parts.
+func (p *party) follower(id string, c deputy.Config) follower {
 	pool := p.Open()
 	p.pools = append(p.pools, pool)
-	source := session.NewSource(pool, session.Config{Name: id, Scope: session.SessionScope, OnBeat: func(session.Beat) {},
-		Lease:  lease.Lease{Length: 10 * time.Second, Heartbeat: 2 * time.Second, Drain: 2 * time.Second},
-		Report: func(_ context.Context, _ session.Task, err error) { p.Errorf("%s: %v", id, err) }})
-	d := &lock.Dedicated{Config: lock.Config{Key: key, ReportHolder: func() bool { return true }, Pair: deputy.SeatKey(key)}, Source: source}
-	c.Retry = func() time.Duration { return retry }
-	return deputy.New(d, c)
+	c.CandidateID, c.Key, c.Inside = id, key, func() bool { return false }
+	d := deputy.New(c)
+	from := election.NewSource(pool, election.SessionConfig{CandidateID: id, Statements: d.Statements, Parts: []election.Part{d},
+		Lease: lease.Lease{Length: 10 * time.Second, Heartbeat: 2 * time.Second, Drain: 2 * time.Second}})
+	return follower{d, election.New(from, election.Config{Key: key, Look: func() bool { return true }, Retry: func() time.Duration { return retry },
+		Backoff: backoff.Backoff{Min: retry, Max: retry}, Acquirer: d, Observer: quiet{}})}
 }
 
-func try(a lock.Acquirer, last lock.Standing) lock.Attempt {
-	return a.Acquire(context.Background(), lock.Try{Woken: wakeup.New(), Last: last})
-}
+// try makes one attempt, as a campaign does.
+func (f follower) try() election.Attempt { return f.Acquire(context.Background(), f.Election) }
 
-// leads fails the test unless the acquirer is granted the lock.
-func (p *party) leads(a lock.Acquirer) *lock.Lock {
+// leads fails the test unless the candidate is granted the lock.
+func (p *party) leads(f follower) *election.Lock {
 	p.Helper()
-	got := try(a, lock.Unknown)
-	if got.Outcome != lock.Granted || got.Keeps || got.Err != nil {
+	got := f.try()
+	if got.Outcome != election.Granted || got.Kept != nil || got.Err != nil {
 		p.Fatalf("got %+v", got)
 	}
 	return got.Lock
 }
 
+// An ear tells a test of the attempts of a campaign.
+type ear struct {
+	quiet
+	heard chan election.Attempt
+}
+
+func (e ear) Attempted(a election.Attempt) { e.heard <- a }
+
+type quiet struct{}
+
+func (quiet) Attempted(election.Attempt)    {}
+func (quiet) Elected(*election.Term)        {}
+func (quiet) Ended(*election.Term, error)   {}
+func (quiet) Demoted(*election.Term, error) {}
+func (quiet) Released(*election.Term)       {}
+func (quiet) Failed(string, error)          {}
+
 // seats counts the seats that are held.
 func (p *party) seats() (n int) {
 	for _, l := range p.Locks() {
-		if l.Guard && (l.Key == deputy.SeatKey(key) || l.Key == deputy.SeatKey(key)^1) {
+		if l.Guard && (l.Key == seat.Key(key) || l.Key == seat.Key(key)^1) {
 			n++
 		}
 	}
@@ -87,16 +110,16 @@ func TestOneFollowerIsTheDeputyAndTheOthersKeepToTheirInterval(t *testing.T) {
 	meeting(t, func(p *party) {
 		leader := p.leads(p.follower("one", sits))
 		two, three, idle := p.follower("two", sits), p.follower("three", sits), p.follower("idle", deputy.Config{})
-		if got := try(idle, lock.Unknown); got.Outcome != lock.Busy || got.Keeps {
+		if got := idle.try(); got.Outcome != election.Busy || got.Kept != nil {
 			p.Errorf("one that is not to sit: %+v", got)
 		}
-		if got := two.Acquire(p.Context(), lock.Try{Woken: wakeup.New(), Once: true}); got.Outcome != lock.Busy || got.Keeps {
-			p.Errorf("one that tries once: %+v", got)
+		if term, err := p.follower("hasty", sits).TryCampaign(p.Context()); term != nil || err != nil || p.seats() != 1 {
+			p.Errorf("one that tries once: %v, %v, with %d seats", term, err, p.seats())
 		}
-		if got := try(two, lock.Unknown); got.Outcome != lock.Busy || !got.Keeps || got.Next != 0 || got.Holder.CandidateID != "one" {
+		if got := two.try(); got.Outcome != election.Busy || got.Kept == nil || !got.Paced || got.Holder.CandidateID != "one" {
 			p.Errorf("the first follower: %+v", got)
 		}
-		if got := try(three, lock.Unknown); got.Outcome != lock.Busy || got.Keeps || got.Next < retry*3/4 || got.Next > retry {
+		if got := three.try(); got.Outcome != election.Busy || got.Kept != nil || got.Paced || got.Holder.CandidateID != "one" {
 			p.Errorf("the second follower: %+v", got)
 		}
 		if n := p.seats(); n != 2 {
@@ -104,11 +127,11 @@ func TestOneFollowerIsTheDeputyAndTheOthersKeepToTheirInterval(t *testing.T) {
 		}
 		two.Close()
 		synctest.Wait() // the server notices
-		if got := try(three, lock.Unknown); !got.Keeps {
+		if got := three.try(); got.Kept == nil {
 			p.Errorf("when the deputy has gone: %+v", got)
 		}
 		three.Close()
-		leader.Discard()
+		leader.Session().Close()
 	})
 }
 
@@ -118,20 +141,19 @@ func TestTheDeputyHasTheLockAnIntervalAfterItIsFree(t *testing.T) {
 			meeting(t, func(p *party) {
 				leader := p.leads(p.follower("one", c))
 				two := p.follower("two", c)
-				if got := try(two, lock.Unknown); !got.Keeps {
+				if got := two.try(); got.Kept == nil {
 					p.Fatalf("got %+v", got)
 				}
 				freed := make(chan time.Time, 1)
 				time.AfterFunc(900*time.Millisecond, func() {
-					_ = leader.Release()
 					freed <- time.Now()
-					leader.Discard()
+					election.GiveUp(leader)
 				})
 				next := p.leads(two)
 				if took := time.Since(<-freed); took > 100*time.Millisecond {
 					p.Errorf("it took %v", took)
 				}
-				next.Discard()
+				next.Session().Close()
 			})
 		})
 	}
@@ -141,19 +163,23 @@ func TestADeputyReportsEachHeartbeatInterval(t *testing.T) {
 	meeting(t, func(p *party) {
 		leader := p.leads(p.follower("one", sits))
 		two := p.follower("two", sits)
-		try(two, lock.Unknown)
+		two.try()
 		for range 3 {
 			began := time.Now()
-			if got := try(two, lock.Followed); got.Outcome != lock.Busy || !got.Keeps || got.Holder.CandidateID != "one" || time.Since(began) != 2*time.Second {
+			got := two.try()
+			if got.Outcome != election.Busy || got.Kept == nil || !got.Paced || got.Holder.CandidateID != "one" || time.Since(began) != 2*time.Second {
 				p.Errorf("after %v: %+v", time.Since(began), got)
+			}
+			if since := time.Since(got.BusyAt); since > 200*time.Millisecond {
+				p.Errorf("the lock was last found busy %v ago", since)
 			}
 		}
 		two.Close()
-		leader.Discard()
+		leader.Session().Close()
 	})
 }
 
-// A leader that was no deputy sits down too, or there would be two deputies.
+// A leader that was no deputy sits down too, or there would be two deputies. One that was keeps its seat.
 func TestALeaderThatHadNoSeatTakesOne(t *testing.T) {
 	meeting(t, func(p *party) {
 		leader := p.leads(p.follower("one", sits))
@@ -161,31 +187,60 @@ func TestALeaderThatHadNoSeatTakesOne(t *testing.T) {
 		if n := p.seats(); n != 1 {
 			p.Errorf("%d seats are held", n)
 		}
-		leader.Discard()
-		if synctest.Wait(); p.seats() != 0 {
+		two := p.follower("two", sits)
+		two.try()
+		leader.Session().Close()
+		if synctest.Wait(); p.seats() != 1 {
 			p.Errorf("%d seats are held after the term", p.seats())
+		}
+		next := p.leads(two)
+		if time.Sleep(time.Second); p.seats() != 1 {
+			p.Errorf("%d seats are held by a leader that was the deputy", p.seats())
+		}
+		next.Session().Close()
+		if synctest.Wait(); p.seats() != 0 {
+			p.Errorf("%d seats are held after its term", p.seats())
 		}
 	})
 }
 
+// The others may be hundreds.
 func TestOnlyTheDeputyAndTheOneThatLedHurryWhenTheServerIsGone(t *testing.T) {
 	meeting(t, func(p *party) {
-		leader := p.leads(p.follower("one", sits))
-		two, three := p.follower("two", sits), p.follower("three", sits)
-		try(two, lock.Unknown)
-		try(three, lock.Unknown)
-		p.Stop()
-		for name, c := range map[string]struct {
-			a    lock.Acquirer
-			last lock.Standing
-			want time.Duration
-		}{"the deputy": {two, lock.Followed, lock.Quick}, "another": {three, lock.Followed, retry}, "one that led": {p.follower("led", sits), lock.Led, lock.Quick}} {
-			if got := try(c.a, c.last); got.Outcome != lock.Failed || got.Next != c.want || got.Err == nil {
-				p.Errorf("%s: %+v", name, got)
+		ctx, cancel := context.WithCancel(p.Context())
+		attempts := map[string]chan election.Attempt{}
+		var all sync.WaitGroup
+		for i, id := range []string{"led", "the deputy", "another"} {
+			f := p.follower(id, sits)
+			attempts[id] = make(chan election.Attempt, 1000)
+			f.Observer = ear{heard: attempts[id]}
+			all.Go(func() {
+				_ = f.Run(ctx, func(ctx context.Context, _ *election.Term) error { <-ctx.Done(); return ctx.Err() })
+			})
+			time.Sleep(5 * time.Second * time.Duration(2-i))
+			synctest.Wait()
+		}
+		time.Sleep(10 * time.Second)
+		for _, heard := range attempts {
+			for len(heard) > 0 {
+				<-heard
 			}
 		}
-		<-leader.Session.Context().Done()
-		leader.Discard()
+		p.Stop()
+		time.Sleep(30 * time.Second)
+		cancel()
+		all.Wait()
+		for id, hurries := range map[string]bool{"led": true, "the deputy": true, "another": false} {
+			failed := 0
+			for len(attempts[id]) > 0 {
+				if a := <-attempts[id]; a.Outcome == election.Failed && a.Err != nil {
+					failed++
+				}
+			}
+			if hurried := failed > 60; hurried != hurries || failed < 20 { // one each 0.25 to 0.33 s, or each 0.75 to 1 s
+				p.Errorf("%s has tried %d times in 30 s", id, failed)
+			}
+		}
 	})
 }
 
@@ -193,8 +248,11 @@ func TestADeputyOfAFullServerDoesNotHurry(t *testing.T) {
 	meeting(t, func(p *party) {
 		leader := p.leads(p.follower("one", sits))
 		two := p.follower("two", sits)
-		try(two, lock.Unknown)
+		two.try()
 		p.Stop()
+		if got := two.try(); got.Outcome != election.Failed || !got.Hurry {
+			p.Errorf("of one that has stopped: %+v", got)
+		}
 		p.Start()
 		p.LimitConnections(1)
 		full := p.Open()
@@ -202,11 +260,10 @@ func TestADeputyOfAFullServerDoesNotHurry(t *testing.T) {
 		if err := full.PingContext(p.Context()); err != nil {
 			p.Fatal(err)
 		}
-		try(two, lock.Followed) // on its dead session
-		if got := try(two, lock.Followed); got.Outcome != lock.Failed || got.Next != retry {
-			p.Errorf("got %+v", got)
+		if got := two.try(); got.Outcome != election.Failed || got.Hurry {
+			p.Errorf("of one that is full: %+v", got)
 		}
-		leader.Discard()
+		leader.Session().Close()
 	})
 }
 
@@ -214,7 +271,7 @@ func TestTheFollowersAreListed(t *testing.T) {
 	meeting(t, func(p *party) {
 		leader := p.leads(p.follower("one", sits))
 		two := p.follower("two", sits)
-		try(two, lock.Unknown)
+		two.try()
 		pool := p.Open()
 		defer pool.Close()
 		got, err := deputy.FollowersOf(p.Context(), pool, key, time.Second)
@@ -222,12 +279,12 @@ func TestTheFollowersAreListed(t *testing.T) {
 			p.Errorf("got %+v, %v", got, err)
 		}
 		two.Close()
-		leader.Discard()
+		leader.Session().Close()
 	})
 }
 
 func TestTheSeatsOfTwoElectionsDiffer(t *testing.T) {
-	if a, b := deputy.SeatKey(1), deputy.SeatKey(2); a == b || a == b^1 {
+	if a, b := seat.Key(1), seat.Key(2); a == b || a == b^1 {
 		t.Error("they share a seat")
 	}
 }

@@ -30,6 +30,7 @@ type answers struct {
 	beats    func(context.Context, *pin.Conn) (bool, election.Answer, error)
 	holds    func(context.Context, *pin.Conn) (bool, election.Answer, error)
 	unlock   func([]int64) ([]int64, error)
+	aside    func(ask func() error) (refused, err error)
 	afterTry func(context.Context, *pin.Conn, int64)
 }
 
@@ -76,6 +77,13 @@ func (a answers) Holds(ctx context.Context, c *pin.Conn, key int64) (bool, elect
 		return a.holds(ctx, c)
 	}
 	return a.Direct.Holds(ctx, c, key)
+}
+
+func (a answers) Aside(ctx context.Context, c *pin.Conn, ask func() error) (refused, err error) {
+	if a.aside != nil {
+		return a.aside(ask)
+	}
+	return a.Direct.Aside(ctx, c, ask)
 }
 
 func (a answers) Unlock(ctx context.Context, c *pin.Conn, keys []int64) ([]int64, error) {
@@ -125,6 +133,12 @@ var lies = []struct {
 		return false, election.Answer{PID: 1}, nil
 	}}, itself},
 	{"Beat names nobody", answers{beats: func(context.Context, *pin.Conn) (bool, election.Answer, error) { return false, election.Answer{}, nil }}, itself},
+	{"Aside asks nothing", answers{aside: func(func() error) (refused, err error) { return nil, nil }}, nothing},
+	{"Aside asks twice", answers{aside: func(ask func() error) (refused, err error) { return ask(), ask() }}, nothing},
+	{"Aside says that nothing was refused", answers{aside: func(ask func() error) (refused, err error) { _ = ask(); return nil, nil }}, nothing},
+	{"Aside says that all was refused", answers{aside: func(ask func() error) (refused, err error) { return state("42501"), ask() }}, itself}, // by its part
+	{"Aside says that the session is lost", answers{aside: func(func() error) (refused, err error) { return nil, pgerr.ErrSessionLost }}, itself},
+	{"Holds says that every lock is held", answers{holds: func(context.Context, *pin.Conn) (bool, election.Answer, error) { return true, election.Answer{}, nil }}, nothing},
 	{"Unlock releases nothing, and says so", answers{unlock: func([]int64) ([]int64, error) { return nil, nil }}, nothing},
 	{"Unlock releases nothing, and says that it does", answers{unlock: func(keys []int64) ([]int64, error) { return keys, nil }}, nothing}, // the session of one lock is closed
 }
@@ -152,6 +166,7 @@ func TestWhatEachLieOfAnAnswererBreaks(t *testing.T) {
 				defer own.Close()
 				from := sessions("liar")
 				from.Statements = func(*election.Source) election.Statements { return c.lie }
+				from.Parts = []election.Part{asker{}}
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 				defer cancel()
 				w := &watch{leads: map[string]int64{}}
@@ -194,6 +209,18 @@ func TestWhatEachLieOfAnAnswererBreaks(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An asker asks before each term and after each heartbeat, and lets nobody lead if it hears nothing.
+type asker struct{ election.NoPart }
+
+func (asker) Granted(ctx context.Context, s *election.Session, _ election.Grant) error {
+	_, err := election.Do(ctx, s, (*db.Queries).ServerStart)
+	return err
+}
+
+func (a asker) Beat(s *election.Session, _ election.Beat) error {
+	return a.Granted(s.Context(), s, election.Grant{})
 }
 
 func has(faults []string, what string) bool {
@@ -389,7 +416,7 @@ func TestACancelledConfirmationCostsNoOtherLock(t *testing.T) {
 			if err != nil || !errors.Is(refused[locks[0]], election.ErrAtBarrier) || !term.Valid() {
 				t.Error(refused, err, context.Cause(ctx))
 			}
-			locks[0].GiveUp()
+			election.GiveUp(locks[0])
 			synctest.Wait()
 			if !term.Valid() {
 				t.Error(context.Cause(ctx))
@@ -428,10 +455,9 @@ func TestAnErrorSaysThatACandidateWaitedAtTheBarrier(t *testing.T) {
 }
 
 // valued records which values the calls carry.
-type valued struct{ tried, beaten *string }
-
-func (v valued) Open(context.Context, *pin.Conn, []election.Setting) (election.Answer, error) {
-	return election.Answer{}, nil
+type valued struct {
+	election.Direct
+	tried, beaten *string
 }
 
 func (v valued) Try(ctx context.Context, c *pin.Conn, s []election.Setting, w []election.Want) ([]election.Tried, election.Answer, error) {
@@ -439,21 +465,7 @@ func (v valued) Try(ctx context.Context, c *pin.Conn, s []election.Setting, w []
 	return election.Direct{}.Try(ctx, c, s, w)
 }
 
-func (v valued) Confirm(ctx context.Context, c *pin.Conn, keys []int64) ([]election.Confirmed, election.Answer, error) {
-	return election.Direct{}.Confirm(ctx, c, keys)
-}
-
 func (v valued) Beat(ctx context.Context, c *pin.Conn) (bool, election.Answer, error) {
 	*v.beaten, _ = ctx.Value(key{}).(string)
 	return election.Direct{}.Beat(ctx, c)
 }
-
-func (v valued) Holds(ctx context.Context, c *pin.Conn, key int64) (bool, election.Answer, error) {
-	return election.Direct{}.Holds(ctx, c, key)
-}
-
-func (v valued) Unlock(ctx context.Context, c *pin.Conn, keys []int64) ([]int64, error) {
-	return election.Direct{}.Unlock(ctx, c, keys)
-}
-
-func (v valued) Close(context.Context, *pin.Conn, bool) error { return nil }

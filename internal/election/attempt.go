@@ -2,6 +2,7 @@ package election
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -20,20 +21,30 @@ type Attempt struct {
 	Outcome Outcome
 	Lock    *Lock
 	Holder  Holder   // of a busy lock, if the election wants to know
+	Seen    any      // what else the acquirer has seen of the holder
 	Kept    *Session // busy, and the session is worth keeping: it belongs to the acquirer now
 	Err     error
 
 	Paced bool // the acquirer waits by itself, so the campaign does not
 	Hurry bool // the acquirer asks for quick attempts while the server is away
+	Named bool // the holder has offered the lock to this candidate
 
-	Next   time.Duration // how long the campaign waits; 0 if the campaign is over, or the acquirer waits
-	Counts bool          // a failure that is no quick attempt
+	BusyAt time.Time // when the last look that has found the lock busy began; zero if none has
+
+	// The campaign fills these in.
+	Next     time.Duration // how long the campaign waits; 0 if the campaign is over, or the acquirer waits
+	Counts   bool          // a failure that is no quick attempt
+	Failures int           // that count, in a row
+	Over     bool          // the campaign is over: with the lock, or with Err
 }
 
 // Attempt makes one attempt, on a session of its own.
-func (e *Election) Attempt(ctx context.Context) (a Attempt) {
+func (e *Election) Attempt(ctx context.Context) (a Attempt) { return e.AttemptOn(ctx, e.source.Lend) }
+
+// AttemptOn is Attempt on a session that lend lends.
+func (e *Election) AttemptOn(ctx context.Context, lend func(context.Context) (*Session, error)) (a Attempt) {
 	if err := e.source.Retry(ctx, func() error {
-		s, err := e.source.Lend(ctx)
+		s, err := lend(ctx)
 		if err == nil {
 			a, err = e.tryOn(ctx, s)
 		}
@@ -46,41 +57,53 @@ func (e *Election) Attempt(ctx context.Context) (a Attempt) {
 
 // Again makes one attempt on a session that an acquirer keeps.
 func (e *Election) Again(ctx context.Context, s *Session) Attempt {
-	err := each(e.source.Parts, func(p Part) error { return p.Kept(ctx, s) })
+	a, err := e.tryOn(ctx, s)
+	if err != nil {
+		return e.source.Lost(ctx, err)
+	}
+	return a
+}
+
+// MayKeep asks the parts whether a session that an acquirer keeps may still be used. If not, the session is discarded.
+func (from *Source) MayKeep(ctx context.Context, s *Session) error {
+	err := each(from.Parts, func(p Part) error { return p.Kept(ctx, s) })
 	if err != nil {
 		s.Fail(err)
-	} else {
-		var a Attempt
-		if a, err = e.tryOn(ctx, s); err == nil {
-			return a
-		}
 	}
-	e.source.checked = false
-	return e.source.Fail(err)
+	return err
 }
 
 // tryOn tries the lock on a session that is this election's. If the lock is busy, the session goes back to the pool as it
 // came, unless the session is worth keeping. After an error the session is discarded: the lock may have been granted.
 func (e *Election) tryOn(ctx context.Context, s *Session) (Attempt, error) {
-	locks, tried, err := s.Try(ctx, e.Want)
+	began := time.Now()
+	locks, tried, err := s.Try(ctx, e.Want())
 	if err == nil {
 		err = tried[0].Err
 	}
 	switch {
 	case err != nil:
 	case locks[0] != nil:
-		var refused map[*Lock]error
-		if refused, err = s.Confirm(ctx, locks[0]); err == nil {
-			err = refused[locks[0]]
+		for step := 0; step == 0 || step == 1 && err == nil && locks[0].IsWaiting(); step++ { // an answerer may take two calls
+			var refused map[*Lock]error
+			if refused, err = s.Confirm(ctx, locks[0]); err == nil {
+				err = refused[locks[0]]
+			}
 		}
-		if err == nil {
+		if err == nil && locks[0].IsWaiting() {
+			err = errCount
+		}
+		switch {
+		case err == nil:
 			return Attempt{Outcome: Granted, Lock: locks[0]}, nil
+		case errors.Is(err, errNotGranted):
+			return Attempt{Outcome: Busy, Kept: s, BusyAt: began}, nil
 		}
 	case tried[0].Keep:
-		return Attempt{Outcome: Busy, Holder: tried[0].Holder, Kept: s}, nil
+		return Attempt{Outcome: Busy, Holder: tried[0].Holder, Kept: s, BusyAt: began}, nil
 	default:
-		s.giveBack()
-		return Attempt{Outcome: Busy, Holder: tried[0].Holder}, nil
+		s.GiveBack()
+		return Attempt{Outcome: Busy, Holder: tried[0].Holder, BusyAt: began}, nil
 	}
 	s.Fail(err)
 	return Attempt{}, err

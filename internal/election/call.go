@@ -1,6 +1,7 @@
 package election
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,15 +16,29 @@ import (
 // Ask is for parts. It asks the server on the session, and waits for the answer until ctx ends, the session does, or its
 // validity runs out. Then the question goes on: cancelling the question would cost the session, because drivers close a
 // connection whose context ends. The question carries the values of ctx. Its answer renews nothing, because nobody judges it.
-// A question that fails is followed by a heartbeat within the same call: inside a transaction an error frees the locks.
 func Ask[A, T any](ctx context.Context, s *Session, statement func(*db.Queries, context.Context, A) (T, error), argument A) (T, error) {
+	return AskOr(ctx, s, func(q *db.Queries, ctx context.Context) (T, error) { return statement(q, ctx, argument) }, func(T) {})
+}
+
+// Do is Ask for a statement without arguments.
+func Do[T any](ctx context.Context, s *Session, statement func(*db.Queries, context.Context) (T, error)) (T, error) {
+	return AskOr(ctx, s, statement, func(T) {})
+}
+
+// AskOr is Do for an answer that must not be lost: drop receives one that comes when AskOr has returned.
+func AskOr[T any](ctx context.Context, s *Session, statement func(*db.Queries, context.Context) (T, error), drop func(T)) (T, error) {
 	var value, none T
-	answered, err := s.call(ctx, func(ctx context.Context, c *pin.Conn) (err error) {
-		if value, err = statement(c.Queries(), ctx, argument); err != nil && s.started.Load() {
-			_, _ = put(ctx, s, c, s.beat)
+	var refused error
+	answered, err := s.callOr(ctx, func(ctx context.Context, c *pin.Conn) (err error) {
+		refused, err = s.statements.Aside(ctx, c, func() (err error) {
+			value, err = statement(c.Queries(), ctx)
+			return err
+		})
+		if err != nil && s.started.Load() {
+			s.cancel(s.causeOf(err))
 		}
-		return err
-	})
+		return cmp.Or(err, refused)
+	}, func() { drop(value) })
 	if !answered { // the call may go on, and write the value
 		return none, err
 	}
@@ -82,10 +97,22 @@ func (s *Session) judge(a Answer) error {
 	case own.Mark != "" && a.Mark != own.Mark:
 		return fmt.Errorf("%w: another transaction has answered", pgerr.ErrSessionLost)
 	case own.Mark == "" && a.PID != own.PID:
-		return fmt.Errorf("%w: another backend answers (%d, not %d)", pgerr.ErrSessionPooled, a.PID, own.PID)
+		return &Moved{From: own.PID, To: a.PID}
 	}
 	return nil
 }
+
+// A Moved error is returned when a pooler has moved the session to another backend.
+type Moved struct {
+	From, To int32
+	Granted  []int64 // the keys of our locks that the other backend has now
+}
+
+func (m *Moved) Error() string {
+	return fmt.Sprintf("%v: another backend answers (%d, not %d)", pgerr.ErrSessionPooled, m.To, m.From)
+}
+
+func (m *Moved) Unwrap() error { return pgerr.ErrSessionPooled }
 
 // tellsNothing reports whether an error is one of a statement, on a session that goes on.
 func tellsNothing(err error) bool {
@@ -94,6 +121,11 @@ func tellsNothing(err error) bool {
 
 // call makes one call. It waits for the answer until ctx ends, the session does, or its validity runs out.
 func (s *Session) call(ctx context.Context, call func(ctx context.Context, c *pin.Conn) error) (answered bool, err error) {
+	return s.callOr(ctx, call, nil)
+}
+
+// callOr is call, and calls late if the call succeeds when callOr has returned.
+func (s *Session) callOr(ctx context.Context, call func(ctx context.Context, c *pin.Conn) error, late func()) (answered bool, err error) {
 	either, stop := backoff.Either(ctx, s.ctx)
 	defer stop()
 	valid, cancel := s.whileValid(either)
@@ -108,20 +140,23 @@ func (s *Session) call(ctx context.Context, call func(ctx context.Context, c *pi
 			err = pgerr.Wrap(pgerr.ErrOpenTransaction, err)
 		}
 		return pgerr.CauseOr(valid, err)
-	}, nil)
+	}, late)
 }
 
 // whileValid bounds a call. A session that was not started holds nothing, so each call on it gets the whole validity. But the
-// first answer must come soon: an idle connection may be silent for ever.
+// first answer must come soon: an idle connection may be silent for ever. (A pooler may let a transaction wait for a backend:
+// that is no silence.)
 func (s *Session) whileValid(ctx context.Context) (valid context.Context, stop func()) {
 	if s.started.Load() {
 		return s.proof.While(ctx, pgerr.ErrLeaseExpired)
 	}
 	validity := s.proof.Lease.Validity()
-	if s.PID() == 0 {
+	why := fmt.Errorf("%w within %v", pgerr.ErrNoAnswer, validity)
+	if s.PID() == 0 && !s.conn.StaysInside() {
 		validity = min(validity, idle.AnswerWithin)
+		why = idle.Silent(validity)
 	}
-	valid, cancel := context.WithTimeoutCause(ctx, validity, fmt.Errorf("%w within %v", pgerr.ErrNoAnswer, validity))
+	valid, cancel := context.WithTimeoutCause(ctx, validity, why)
 	return valid, cancel
 }
 

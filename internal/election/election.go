@@ -12,15 +12,23 @@ import (
 
 // A Config is what an election is like. Its Source has the rest.
 type Config struct {
-	Want                       // the key, and whether to look for the holder of a busy lock
-	Retry        time.Duration // between two attempts while another leads
+	Key          int64
+	Look         func() bool                                 // whether to look for the holder of a busy lock; nil: never
+	Retry        func() time.Duration                        // between two attempts while another leads
+	Rest         time.Duration                               // at least, between the end of a term that was not lost and Run's next attempt, besides Retry
+	Yields       func(ctx context.Context, cause error) bool // whether Run rests after a lost term, too; may be nil
+	Sleep        Sleep                                       // between two attempts; backoff.Sleep, if nil
 	Backoff      backoff.Backoff
 	MaxAttempts  int           // failures in a row; 0: no limit
 	AwaitPrimary time.Duration // how long a candidate that has met only standbys waits for a primary
 	Acquirer     Acquirer      // Election.Attempt, if nil
 	Observer     Observer
-	Terms        *Terms // the room of the election's terms; one of its own, if nil
+	Meanwhile    func(ctx context.Context) // called once per retry interval while terms are refused; may be nil
+	Terms        *Terms                    // the room of the election's terms; one of its own, if nil
 }
+
+// A Sleep waits for d, or until something else has the candidate try again, or ctx ends.
+type Sleep = func(ctx context.Context, d time.Duration)
 
 // An Election is one candidate of one election. It runs one campaign and holds one term at a time.
 type Election struct {
@@ -28,6 +36,7 @@ type Election struct {
 	source *Source
 	pace   pace
 	last   *Term // the last term; nil before the first one
+	once   bool  // this campaign makes one attempt
 }
 
 // New neither connects nor starts anything. Several elections may have one source only if an acquirer makes their attempts
@@ -36,17 +45,30 @@ func New(source *Source, c Config) *Election {
 	if c.Terms == nil {
 		c.Terms = &Terms{}
 	}
+	if c.Sleep == nil {
+		c.Sleep = func(ctx context.Context, d time.Duration) { backoff.Sleep(ctx, d) }
+	}
+	if c.Look == nil {
+		c.Look = func() bool { return false }
+	}
 	return &Election{Config: c, source: source, pace: pace{backoff: c.Backoff, retry: c.Retry}}
 }
+
+// Want is the lock of the election.
+func (e *Election) Want() Want { return Want{Key: e.Key, Look: e.Look()} }
+
+// Once reports whether the campaign makes one attempt only, so that it is of no use to keep a session.
+func (e *Election) Once() bool { return e.once }
 
 // Source lends sessions.
 func (e *Election) Source() *Source { return e.source }
 
 // Errors of Run.
 var (
-	ErrGaveUp     = errors.New("elector: gave up")
+	ErrGaveUp     = errors.New("elector: gave up after too many failed attempts")
 	ErrLeadFailed = errors.New("elector: lead failed")
-	errReturned   = errors.New("elector: resigned: lead has returned")
+	ErrResigned   = errors.New("elector: the term was resigned")
+	ErrReturned   = fmt.Errorf("%w: lead has returned", ErrResigned)                                                                      // the cause of a term
 	errNoLock     = errors.New("elector: an acquirer returned a lock that is not confirmed, is of another election, or has had its term") // a fault of this program
 )
 
@@ -59,8 +81,8 @@ var (
 //
 // The attempts carry no values of ctx: they may go on for months.
 func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, term *Term) error) error {
-	for {
-		t, err := e.campaign(ctx, how{})
+	for h := (how{}); ; h.again = true {
+		t, err := e.campaign(ctx, h)
 		if err != nil {
 			return err
 		}
@@ -107,56 +129,81 @@ func (e *Election) TryCampaign(ctx context.Context) (*Term, error) {
 type how struct {
 	once   bool // one attempt, which may find the lock busy
 	byHand bool // the term is for the caller of Campaign
+	again  bool // it follows a term of the same Run
 }
 
 // campaign makes attempts until elected, refused, out of attempts or cancelled.
 func (e *Election) campaign(ctx context.Context, h how) (*Term, error) {
 	trying := ctx
-	if h == (how{}) { // Run
+	if !h.once {
 		own, stop := bare(ctx)
 		defer stop()
 		trying = own
 	}
-	if e.last != nil {
+	e.pace.begin()
+	if e.once = h.once; e.last != nil {
 		<-e.last.done
-		backoff.Sleep(ctx, e.pace.ended(e.last))
+		if pause := e.pace.ended(e.last); h.again {
+			backoff.Sleep(ctx, max(pause, e.rest(trying, e.last)))
+		} else {
+			backoff.Sleep(ctx, pause)
+		}
+		if isLost(e.last.cause()) {
+			e.source.checked = false // it may be another server now
+		}
 		e.last = nil
 	}
 	for {
 		refused := e.Terms.refusal()
-		if !h.once {
-			e.Terms.await(ctx)
+		if refused != nil {
+			e.stop()
+			if !h.once && e.Terms.await(ctx, backoff.Jitter(e.Retry())) && e.Meanwhile != nil {
+				e.Meanwhile(trying)
+			}
 		}
 		switch {
 		case ctx.Err() != nil:
 			e.stop()
-			return nil, fmt.Errorf("elector: campaign: %w", context.Cause(ctx))
+			return nil, Stopped(ctx, "campaign")
 		case refused != nil && h.once:
 			return nil, refused
+		case refused != nil:
+			continue
 		}
 		began := time.Now()
 		a := e.acquire(trying)
 		if a.Outcome == Granted {
+			a.Over = true
 			e.Observer.Attempted(a)
 			return e.elected(ctx, a.Lock, h.byHand)
 		}
-		if a.Outcome != Busy && ctx.Err() != nil {
+		if a.Outcome != Busy && (ctx.Err() != nil || e.Terms.refusal() != nil && !h.once) {
 			continue
 		}
-		over, err := e.pause(&a, time.Since(began), h.once)
-		if over {
+		e.pause(&a, time.Since(began), h.once)
+		if a.Over {
 			e.stop()
 		}
 		e.Observer.Attempted(a)
-		if over {
-			return nil, err
+		if a.Over {
+			return nil, a.Err
 		}
-		backoff.Sleep(ctx, a.Next)
+		e.Sleep(ctx, a.Next)
 	}
 }
 
-// acquire makes one attempt.
+// rest is how long Run waits after a term that was not lost: others may want to lead.
+func (e *Election) rest(ctx context.Context, t *Term) time.Duration {
+	if cause := t.cause(); isLost(cause) && (e.Yields == nil || !e.Yields(ctx, cause)) {
+		return 0
+	}
+	return max(e.Retry(), e.Rest)
+}
+
+// acquire makes one attempt, which ends when terms are refused.
 func (e *Election) acquire(ctx context.Context) Attempt {
+	ctx, stop := e.Terms.whileAllowed(ctx)
+	defer stop()
 	if e.Acquirer != nil {
 		return e.Acquirer.Acquire(ctx, e)
 	}
@@ -178,48 +225,66 @@ func (e *Election) stop() {
 // elected begins a term with the lock.
 func (e *Election) elected(ctx context.Context, l *Lock, byHand bool) (*Term, error) {
 	if !l.begin(e.Key) {
-		l.GiveUp()
+		if err := GiveUp(l); err != nil {
+			e.source.Report("release", err)
+		}
 		e.stop()
 		return nil, errNoLock
 	}
 	e.pace.elected()
 	e.last = newTerm(ctx, l, e.Terms, byHand)
 	e.Observer.Elected(e.last)
-	go e.last.stepDown(e.Observer)
+	go backoff.Apart(func() { e.last.stepDown(e.Observer) })()
 	return e.last, nil
 }
 
-// pause sets how long the campaign waits after an attempt without a lock. over says that the campaign is over, with err.
-func (e *Election) pause(a *Attempt, took time.Duration, once bool) (over bool, err error) {
+// pause says how the campaign goes on after an attempt without a lock.
+func (e *Election) pause(a *Attempt, took time.Duration, once bool) {
 	later, early := errors.AsType[Later](a.Err)
-	over, err = once, a.Err
+	a.Over = once
 	switch {
 	case a.Outcome == Busy:
 		a.Next = e.pace.busy()
 	case early:
 		a.Next = later.Later()
 		e.pace.answered()
-	case a.Outcome == Refused && !(errors.Is(err, pgerr.ErrServerReadOnly) && e.pace.awaits(e.AwaitPrimary)):
-		over = true
 	default:
 		a.Next, a.Counts = e.pace.failed(took, a.Hurry)
-		if !once && a.Counts && e.pace.counted == e.MaxAttempts {
-			over, err = true, gaveUp(e.MaxAttempts, err)
+		if a.Outcome == Refused && errors.Is(a.Err, pgerr.ErrServerReadOnly) && e.pace.awaits(e.AwaitPrimary) {
+			a.Outcome = Failed
+		}
+		if a.Failures = e.pace.counted; a.Outcome == Refused {
+			a.Over = true
+		} else if !once && a.Counts && a.Failures == e.MaxAttempts {
+			a.Over, a.Err = true, gaveUp(e.MaxAttempts, a.Err)
 		}
 	}
-	if over || a.Paced {
+	if a.Over || a.Paced {
 		a.Next = 0
 	}
-	return over, err
+}
+
+// A StoppedError is the error of what a context has ended. It wraps the context's error and its cause, and reads as the cause.
+type StoppedError struct {
+	doing      string
+	err, cause error
+}
+
+func (e *StoppedError) Error() string   { return fmt.Sprintf("elector: %s: %v", e.doing, e.cause) }
+func (e *StoppedError) Unwrap() []error { return []error{e.err, e.cause} }
+
+// Stopped is the error of what ctx, which is done, has ended.
+func Stopped(ctx context.Context, doing string) error {
+	return &StoppedError{doing, ctx.Err(), context.Cause(ctx)}
 }
 
 // gaveUp hides a cancelled context of somebody else: this is no clean stop.
 func gaveUp(attempts int, err error) error {
-	err = fmt.Errorf("%w: %d in a row, as many as are allowed: %w", ErrGaveUp, attempts, err)
+	why := fmt.Errorf("%w: %d in a row, as many as WithMaxAttempts allows, not counting quick ones", ErrGaveUp, attempts)
 	if errors.Is(err, context.Canceled) {
-		return fmt.Errorf("%w: %v", ErrGaveUp, err)
+		return fmt.Errorf("%w: %v", why, err)
 	}
-	return err
+	return fmt.Errorf("%w: %w", why, err)
 }
 
 // lead calls lead under a term, and waits for the term's end. Run is finished unless the term was lost.
@@ -234,20 +299,24 @@ func (e *Election) lead(ctx context.Context, t *Term, lead func(ctx context.Cont
 	switch {
 	case ctx.Err() != nil: // which ends the term, on another goroutine
 		<-t.ctx.Done()
-	case err == nil && t.end(Resigned, errReturned):
+	case err == nil && t.end(Resigned, ErrReturned):
 		return true, nil
 	case err != nil && t.end(LeadFailed, fmt.Errorf("%w: %w", ErrLeadFailed, err)):
+		if errors.Is(err, context.Canceled) { // of another context: no clean stop
+			err = fmt.Errorf("%w: %v", ErrLeadFailed, err)
+		}
 		return true, err
 	}
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(t.ctx)) { // it only says that the context ended
+	if _, ends := errors.AsType[*ending](err); ends || errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(t.ctx)) { // it only says that the context ended
 		err = nil
 	}
 	switch {
 	case ctx.Err() != nil && err != nil:
 		return true, fmt.Errorf("%w: after its context had ended: %w", ErrLeadFailed, err)
 	case ctx.Err() != nil:
-		return true, fmt.Errorf("elector: lead: %w", context.Cause(ctx))
+		return true, Stopped(ctx, "lead")
 	case err != nil:
+		<-t.done // why the term ended is told first
 		e.Observer.Failed("lead", fmt.Errorf("%w: after its term had ended: %w", ErrLeadFailed, err))
 	}
 	return false, nil

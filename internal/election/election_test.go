@@ -29,6 +29,8 @@ type quiet struct{}
 
 func (quiet) Attempted(election.Attempt)    {}
 func (quiet) Elected(*election.Term)        {}
+func (quiet) Ended(*election.Term, error)   {}
+func (quiet) Released(*election.Term)       {}
 func (quiet) Demoted(*election.Term, error) {}
 func (quiet) Failed(string, error)          {}
 
@@ -38,7 +40,7 @@ func sessions(id string) election.SessionConfig {
 }
 
 func config(key int64) election.Config {
-	return election.Config{Want: election.Want{Key: key}, Retry: time.Second, Backoff: backoff.Backoff{Min: time.Second, Max: 5 * time.Second}, Observer: quiet{}}
+	return election.Config{Key: key, Retry: every(time.Second), Backoff: backoff.Backoff{Min: time.Second, Max: 5 * time.Second}, Observer: quiet{}}
 }
 
 func plain(pool *sql.DB, id string) *election.Election {
@@ -219,3 +221,5 @@ func canceled(t *testing.T, err error) {
 		t.Error("Run has returned", err)
 	}
 }
+
+func every(d time.Duration) func() time.Duration { return func() time.Duration { return d } }

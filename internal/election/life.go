@@ -18,7 +18,7 @@ func (s *Session) start() {
 	for _, part := range s.from.Parts {
 		part.Started(s)
 	}
-	go s.keep()
+	go backoff.Apart(s.keep)()
 }
 
 // keep is the session's life: heartbeats until one fails, the validity has run out, or the session is closed. Any answered
@@ -90,16 +90,26 @@ func (s *Session) pause(d time.Duration, suspected *time.Time) bool {
 // heartbeat proves that the session lives. An error of the statement says nothing about the session: heartbeat asks again, at
 // once and then each ClockCheckEvery, while the validity lasts. No error renews the validity.
 func (s *Session) heartbeat() (b Beat, err error) {
-	began := time.Now()
-	b.Rung, err = ask(s.ctx, s, s.beat)
-	for pause := time.Duration(0); err != nil && tellsNothing(err) && backoff.Sleep(s.ctx, pause) && s.proof.Left() > 0; pause = lease.ClockCheckEvery {
-		before := err
-		if b.Rung, err = ask(s.ctx, s, s.beat); err != nil && !tellsNothing(err) { // with the error before, the server has ended the session
-			err = fmt.Errorf("%w: %w", err, before)
+	var refused error
+	began, beat := time.Now(), func(ctx context.Context, c *pin.Conn) (rung bool, a Answer, err error) {
+		if rung, a, err = s.beat(ctx, c); err != nil && refused != nil && !tellsNothing(err) { // the refusal may say why
+			err = fmt.Errorf("%w: %w", pgerr.Wrap(pgerr.ErrSessionLost, err), refused)
 		}
+		return rung, a, err
+	}
+	b.Rung, err = ask(s.ctx, s, beat)
+	for pause := time.Duration(0); err != nil && tellsNothing(err) && backoff.Sleep(s.ctx, pause) && s.proof.Left() > 0; pause = lease.ClockCheckEvery {
+		refused = err
+		b.Rung, err = ask(s.ctx, s, beat)
 	}
 	b.Took, b.Deadline = time.Since(began), s.Deadline()
 	return b, s.causeOf(err)
+}
+
+// Heartbeat is for a part that must know now whether the session lives. It makes no Beat.
+func (s *Session) Heartbeat(ctx context.Context) error {
+	_, err := ask(ctx, s, s.beat)
+	return err
 }
 
 // beat asks for a heartbeat within a call. An answer that names nobody ends the session: it would prove nothing for ever.
@@ -119,11 +129,15 @@ func (s *Session) lookForLoss() {
 }
 
 // Listen waits on the connection between two calls, until ctx or the session ends. A loss that the driver tells ends the
-// session at once. If the connection cannot be waited on, Listen returns. wait sends nothing.
-func (s *Session) Listen(ctx context.Context, wait pin.Wait) {
+// session at once, and Listen returns true. If the connection cannot be waited on, Listen returns false. wait sends nothing.
+func (s *Session) Listen(ctx context.Context, wait pin.Wait) (lost bool) {
 	either, stop := backoff.Either(s.ctx, ctx)
 	defer stop()
-	s.conn.Listen(either, wait, func(err error) { s.cancel(s.causeOf(err)) })
+	s.conn.Listen(either, wait, func(err error) {
+		s.cancel(s.causeOf(err))
+		lost = true
+	})
+	return lost
 }
 
 // causeOf is the cause of the session's end for an error of its connection; nil for none. If the validity had run out before,

@@ -30,6 +30,7 @@ type Lock struct {
 	token    int64
 	timeline int64
 	own      bool // the session is for this lock alone, and ends with the lock
+	perhaps  bool // the server may not have granted the lock: see Tried
 	state    atomic.Int32
 	by       atomic.Pointer[Release]
 }
@@ -69,16 +70,24 @@ func (s *Session) Try(ctx context.Context, wants ...Want) (locks []*Lock, tried 
 		err = errCount
 	}
 	if err != nil {
+		if moved, ok := errors.AsType[*Moved](err); ok {
+			for i, t := range tried {
+				if t.Granted {
+					moved.Granted = append(moved.Granted, wants[i].Key)
+				}
+			}
+		}
 		return nil, nil, s.inDoubt(fmt.Errorf("elector: try the lock: %w", pgerr.Explain(err)))
 	}
 	s.from.primary.Store(true)
 	locks = make([]*Lock, len(wants))
 	for i, t := range tried {
-		if !t.Granted {
+		if !t.Granted && !t.Perhaps {
 			s.held.remove(wants[i].Key)
 		} else {
-			locks[i] = &Lock{s: s, key: wants[i].Key}
+			locks[i] = &Lock{s: s, key: wants[i].Key, perhaps: t.Perhaps}
 			locks[i].state.Store(granted)
+			s.held.grant()
 		}
 	}
 	return locks, tried, nil
@@ -147,6 +156,9 @@ func (s *Session) confirm(ctx context.Context, l *Lock, row Confirmed) error {
 		return errors.New("elector: the lock is held on another session") // a fault of the acquirer
 	case row.Err != nil:
 		return row.Err
+	case !row.Held && l.perhaps:
+		l.hasLeft()
+		return errNotGranted
 	case !row.Held:
 		return s.inDoubt(errReleased)
 	case !row.Passed:
@@ -163,6 +175,9 @@ func (s *Session) confirm(ctx context.Context, l *Lock, row Confirmed) error {
 	return err
 }
 
+// errNotGranted is returned for a lock that was granted perhaps, and was not.
+var errNotGranted = errors.New("elector: the lock is busy")
+
 // errReleased is returned when the session does not hold a lock that the server has just granted.
 var errReleased = errors.New("elector: the lock was granted, and is gone: does other code, or the driver, release all advisory locks " +
 	"of its connections (pg_advisory_unlock_all, DISCARD ALL)?")
@@ -170,15 +185,21 @@ var errReleased = errors.New("elector: the lock was granted, and is gone: does o
 // Verify asks the server whether the session still holds the lock. If not, the session is lost. The answer is judged within
 // the call: one that comes when ctx has ended may still end the session.
 func (l *Lock) Verify(ctx context.Context) error {
-	_, err := ask(ctx, l.s, func(ctx context.Context, c *pin.Conn) (bool, Answer, error) {
+	left, err := ask(ctx, l.s, func(ctx context.Context, c *pin.Conn) (left bool, a Answer, err error) {
 		held, a, err := l.s.statements.Holds(ctx, c, l.key)
-		if err == nil && !held {
+		if err == nil && !held && (a == Answer{} || a == l.s.answered()) {
 			if l.state.Load() != led { // it was released before the question reached the server
-				return held, Answer{}, pgerr.ErrNotLeader
+				return true, a, nil
 			}
 			err = fmt.Errorf("%w: backend %d does not hold the lock", pgerr.ErrSessionLost, a.PID)
 		}
-		return held, a, err
+		if tellsNothing(err) && pgerr.State(err) != "57014" { // unless somebody has cancelled the question
+			err = pgerr.Wrap(pgerr.ErrSessionLost, err)
+		}
+		return false, a, err
 	})
+	if err == nil && left {
+		err = pgerr.ErrNotLeader
+	}
 	return err
 }

@@ -22,12 +22,12 @@ const (
 // the campaign makes quick attempts between those that the backoff paces. Quick attempts do not count.
 type pace struct {
 	backoff backoff.Backoff
-	retry   time.Duration
+	retry   func() time.Duration
 
-	tried    bool      // an attempt of this candidate has found the lock busy
+	tried    bool      // an attempt of this campaign has found the lock busy
 	knew     bool      // a server has answered
 	led      bool      // by the last answer of a server, this candidate led
-	standby  time.Time // when this candidate met its first standby
+	standby  time.Time // when this campaign met its first standby
 	began    time.Time // the outage
 	counted  int       // attempts that failed in a row, without the quick ones
 	due      time.Time // when the next attempt counts
@@ -35,15 +35,18 @@ type pace struct {
 	timeline int64     // of the server that granted them
 }
 
+// begin begins a campaign.
+func (p *pace) begin() { p.tried, p.standby, p.counted, p.due = false, time.Time{}, 0, time.Time{} }
+
 // busy is the wait after an attempt that found the lock busy.
 func (p *pace) busy() time.Duration {
 	p.led = false
 	p.answered()
 	if !p.tried { // candidates may begin at the same moment
 		p.tried = true
-		return backoff.Spread(p.retry)
+		return backoff.Spread(p.retry())
 	}
-	return backoff.Jitter(p.retry)
+	return backoff.Jitter(p.retry())
 }
 
 // elected records that the lock was granted.
@@ -70,7 +73,7 @@ func (p *pace) failed(took time.Duration, hurry bool) (wait time.Duration, count
 	} else {
 		wait = backoff.Jitter(p.backoff.After(p.counted))
 	}
-	between := max(p.retry, Quick)
+	between := max(p.retry(), Quick)
 	if p.led || hurry {
 		between = Quick
 	}
@@ -93,8 +96,7 @@ func (p *pace) awaits(limit time.Duration) bool {
 // server ends its sessions, and others could lead meanwhile. A term that was not lost, a longer one, or another server ends
 // this.
 func (p *pace) ended(t *Term) time.Duration {
-	reason := ReasonOf(t.cause())
-	if lost := reason == SessionLost || reason == LeaseExpired; !lost || t.lasted() > youth {
+	if !isLost(t.cause()) || t.lasted() > youth {
 		p.young = 0
 		return 0
 	}

@@ -44,7 +44,7 @@ func TestAnAcquirerCannotGrant(t *testing.T) {
 			"a lock that was only tried": func(ctx context.Context, e *election.Election) *election.Lock {
 				s, _ := e.Source().Lend(ctx)
 				defer s.Fail(errors.New("enough"))
-				locks, _, _ := s.Try(ctx, e.Want)
+				locks, _, _ := s.Try(ctx, e.Want())
 				return locks[0]
 			},
 			"a lock of an ended term": func(ctx context.Context, e *election.Election) *election.Lock {
@@ -110,9 +110,21 @@ func (w worst) Beat(s *election.Session, _ election.Beat) error {
 	return nil
 }
 
-// misuse asks, listens, ends, closes, and tries locks that nobody confirms.
+func (w worst) Ended(s *election.Session, _ error) { go func() { w.misuse(context.Background(), s) }() }
+
+// misuse asks, listens, ends, loses, closes, and tries locks that nobody confirms.
 func (w worst) misuse(ctx context.Context, s *election.Session) {
-	switch w.draw.IntN(8) {
+	switch w.draw.IntN(12) {
+	case 8:
+		if w.draw.IntN(40) == 0 && s.IsStarted() {
+			_ = s.Lose(errors.New("it is not the one that counts"))
+		}
+	case 9:
+		_ = s.Heartbeat(ctx)
+	case 10:
+		_ = s.Prepare(ctx, db.Unlock)
+	case 11:
+		s.GiveBack() // does nothing to a session that is kept alive
 	case 0:
 		_, _ = election.Ask(ctx, s, func(q *db.Queries, ctx context.Context, _ any) (string, error) { return q.ServerStart(ctx) }, nil)
 	case 1:
@@ -141,10 +153,34 @@ func (w worst) misuse(ctx context.Context, s *election.Session) {
 		locks, _, _ := s.Try(ctx, election.Want{Key: key})
 		if len(locks) == 1 && locks[0] != nil {
 			locks[0].ReleaseBy(func(context.Context, *election.Session) (bool, error) { return true, nil })
-			locks[0].GiveUp()
-			locks[0].GiveUp()
+			election.GiveUp(locks[0])
+			election.GiveUp(locks[0])
 		}
 	}
+}
+
+// A giver gives a session back when its lock is confirmed.
+type giver struct{ election.NoPart }
+
+func (giver) Granted(_ context.Context, s *election.Session, _ election.Grant) error {
+	s.GiveBack()
+	return nil
+}
+
+// The connection would keep the lock in the pool, and the settings.
+func TestASessionThatWasGrantedALockIsNotGivenBack(t *testing.T) {
+	onServer(t, func(t *testing.T, server *electortest.Server, _ *electortest.Process, pool *sql.DB) {
+		from := sessions("a")
+		from.Parts = []election.Part{giver{}}
+		term, err := election.New(election.NewSource(pool, from), config(42)).TryCampaign(t.Context())
+		if term != nil || !errors.Is(err, pgerr.ErrNotLeader) {
+			t.Error(term, err)
+		}
+		synctest.Wait()
+		if n, idle := len(server.Locks()), pool.Stats().Idle; n != 0 || idle != 0 {
+			t.Errorf("%d locks are held, %d connections are idle", n, idle)
+		}
+	})
 }
 
 // forever is a bound that never ends.
@@ -196,7 +232,7 @@ func TestAPartProlongsNoTerm(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		_ = election.New(election.NewSource(pool, from), config(42)).Run(ctx, func(ctx context.Context, term *election.Term) error {
 			began := time.Now()
-			term.Lock().GiveUp()
+			election.GiveUp(term.Lock())
 			if err := term.Verify(ctx); err != nil {
 				t.Error("the lock was given up:", err)
 			}
@@ -287,6 +323,7 @@ type bounded struct{ time.Duration }
 func (b bounded) Check(context.Context, *election.Source) error { return nil }
 func (b bounded) Lent(context.Context, *election.Session) error { return nil }
 func (b bounded) Kept(context.Context, *election.Session) error { return nil }
+func (b bounded) Ended(*election.Session, error)                {}
 func (b bounded) Started(*election.Session)                     {}
 func (b bounded) Beat(*election.Session, election.Beat) error   { return nil }
 func (b bounded) Granted(_ context.Context, s *election.Session, _ election.Grant) error {
@@ -355,38 +392,48 @@ func (r *recorder) Attempted(a election.Attempt) {
 	}
 }
 
+func (r *recorder) Ended(*election.Term, error) {}
+
+func (r *recorder) Released(*election.Term) {}
+
 func (r *recorder) Demoted(_ *election.Term, cause error) {
 	r.reasons = append(r.reasons, election.ReasonOf(cause))
 }
 func (r *recorder) Failed(_ string, err error) { r.errs = append(r.errs, err) }
 
-// A question of a part that fails is followed by a heartbeat within the same call: inside a transaction the error has freed the
-// locks, and the term must not go on until the next heartbeat finds that.
-func TestAFailedQuestionOfAPartIsFollowedByAHeartbeat(t *testing.T) {
-	onServer(t, func(t *testing.T, _ *electortest.Server, _ *electortest.Process, pool *sql.DB) {
-		over := false
-		from := sessions("a")
-		from.Statements = func(*election.Source) election.Statements {
-			return answers{beat: func() error {
-				if over {
-					return fmt.Errorf("%w: the transaction is over", pgerr.ErrSessionLost)
+// The answerer says what a failed question of a part has cost. Inside a transaction the error has freed the locks, unless the
+// answerer has asked behind a savepoint: the term must not go on until the next heartbeat finds that.
+func TestTheAnswererSaysWhatAFailedQuestionOfAPartHasCost(t *testing.T) {
+	for name, c := range map[string]struct {
+		refused, err, want error // of the question
+		lost               bool
+	}{
+		"nothing":                  {state("42P01"), nil, state("42P01"), false},
+		"all":                      {state("42P01"), fmt.Errorf("%w: the transaction is over", pgerr.ErrSessionLost), pgerr.ErrSessionLost, true},
+		"all, and it was answered": {nil, state("25P02"), state("25P02"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onServer(t, func(t *testing.T, _ *electortest.Server, _ *electortest.Process, pool *sql.DB) {
+				from := sessions("a")
+				from.Statements = func(*election.Source) election.Statements {
+					return answers{aside: func(ask func() error) (refused, err error) { return ask(), c.err }}
 				}
-				return nil
-			}}
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		err := election.New(election.NewSource(pool, from), config(42)).Run(ctx, func(ctx context.Context, term *election.Term) error {
-			defer cancel()
-			time.Sleep(100 * time.Millisecond)
-			over = true
-			_, err := election.Ask(ctx, term.Lock().Session(), func(*db.Queries, context.Context, any) (any, error) { return nil, state("42P01") }, nil)
-			if err == nil || ctx.Err() == nil || !errors.Is(context.Cause(ctx), pgerr.ErrSessionLost) {
-				t.Error(err, context.Cause(ctx))
-			}
-			return nil
+				ctx, cancel := context.WithCancel(t.Context())
+				err := election.New(election.NewSource(pool, from), config(42)).Run(ctx, func(ctx context.Context, term *election.Term) error {
+					defer cancel()
+					time.Sleep(100 * time.Millisecond)
+					_, err := election.Ask(ctx, term.Lock().Session(), func(*db.Queries, context.Context, any) (any, error) { return nil, c.refused }, nil)
+					if !errors.Is(err, c.want) || (ctx.Err() != nil) != c.lost || c.lost && !errors.Is(context.Cause(ctx), pgerr.ErrSessionLost) {
+						t.Error(err, context.Cause(ctx))
+					}
+					return nil
+				})
+				if c.lost {
+					canceled(t, err)
+				}
+			})
 		})
-		canceled(t, err)
-	})
+	}
 }
 
 // The server grants a session a lock that the session holds once more. A second Lock of one key would let two terms begin.
@@ -401,7 +448,7 @@ func TestASessionTriesNoLockThatItHolds(t *testing.T) {
 			if err != nil || locks[0] == nil {
 				t.Fatal(locks, err)
 			}
-			locks[0].GiveUp()
+			election.GiveUp(locks[0])
 			if locks, _, err = s.Try(ctx, election.Want{Key: 43}); err != nil || locks[0] == nil {
 				t.Error("a lock that was given up cannot be tried again:", locks, err)
 			}

@@ -1,11 +1,14 @@
 package election
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
+	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
 )
 
@@ -16,18 +19,24 @@ type Release = func(ctx context.Context, s *Session) (released bool, err error)
 // ReleaseBy says how the end of the term releases the lock. The kernel says when.
 func (l *Lock) ReleaseBy(r Release) { l.by.Store(&r) }
 
-// GiveUp releases a lock that nobody leads with, as of a campaign that was cancelled. If a term has begun, GiveUp does
-// nothing: only the term's end releases its lock.
-func (l *Lock) GiveUp() {
-	if l == nil || !l.state.CompareAndSwap(granted, leaving) && !l.state.CompareAndSwap(confirmed, leaving) {
-		return
+// GiveUp releases locks that nobody leads with, as of campaigns that were cancelled. If a term has begun, GiveUp leaves its lock
+// alone: only the term's end releases that. It returns the first error.
+func GiveUp(locks ...*Lock) (failed error) {
+	locks = slices.DeleteFunc(slices.Clone(locks), func(l *Lock) bool {
+		return l == nil || !l.state.CompareAndSwap(granted, leaving) && !l.state.CompareAndSwap(confirmed, leaving)
+	})
+	for _, l := range locks {
+		l.s.departures.add(l)
 	}
-	if err := l.s.unlock(l); err != nil {
-		l.s.from.Report("release", err)
+	for _, l := range locks {
+		if l.state.Load() == leaving && l.s.ctx.Err() == nil { // else it has left with the others, or with the session
+			failed = cmp.Or(failed, l.s.unlock(l))
+		}
+		if l.own {
+			l.s.Close()
+		}
 	}
-	if l.own {
-		l.s.Close()
-	}
+	return failed
 }
 
 // release releases the lock of a term that has ended. It returns nil only if the server says that the session held the lock.
@@ -43,6 +52,7 @@ func (l *Lock) release() error {
 			return nil
 		}
 	}
+	l.s.departures.add(l)
 	return l.s.unlock(l)
 }
 
@@ -74,10 +84,9 @@ func (d *departures) take() []*Lock {
 	return all
 }
 
-// unlock releases a lock, with the others that are to leave. Whoever comes first releases all, and the others find that their
-// locks are released. If the session did not hold a lock, the session is lost.
+// unlock releases a lock that is among the departures, with all others there. Whoever comes first releases all, and the others
+// find that their locks are released. If the session did not hold a lock, the session is lost.
 func (s *Session) unlock(l *Lock) error {
-	s.departures.add(l)
 	all := sync.OnceValue(s.departures.take) // the call may be repeated
 	_, err := s.call(context.Background(), func(ctx context.Context, c *pin.Conn) error {
 		locks := all()
@@ -92,17 +101,38 @@ func (s *Session) unlock(l *Lock) error {
 		for _, l := range locks {
 			if left[l.key] {
 				l.hasLeft()
+			} else if err == nil {
+				err = s.notHeld(ctx, c, l.key)
 			}
 		}
 		return err
 	})
-	if l.state.Load() == released {
+	switch {
+	case l.state.Load() == released:
 		return nil
-	}
-	if err == nil {
+	case err == nil && s.ctx.Err() != nil: // by the call that was to release this lock, too
+		err = context.Cause(s.ctx)
+	case err == nil:
 		err = errNotHeld
 	}
-	return s.lose(fmt.Errorf("unlock: %w", err))
+	err = pgerr.Wrap(pgerr.ErrSessionLost, fmt.Errorf("unlock: %w", pgerr.Explain(err)))
+	s.cancel(s.causeOf(err))
+	return err
+}
+
+// notHeld says why the session did not hold a lock.
+func (s *Session) notHeld(ctx context.Context, c *pin.Conn, key int64) error {
+	held, a, err := s.statements.Holds(ctx, c, key)
+	if err == nil {
+		err = s.judge(a)
+	}
+	switch {
+	case err != nil:
+		return err
+	case held: // the session was moved from the lock, and back
+		return pgerr.ErrSessionPooled
+	}
+	return errNotHeld
 }
 
 func keysOf(locks []*Lock) []int64 {

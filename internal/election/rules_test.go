@@ -105,19 +105,18 @@ func TestOneFunctionGrantsRenewsAndReleases(t *testing.T) {
 		"newSession()":      "Lend",
 		"confirmed":         "GiveUp begin confirm", // the state
 		"led":               "Verify begin",
-		".CheckInTime":      "Confirm Open",
+		".CheckInTime":      "CheckInTime Confirm Open", // of the session, for parts: it reads
 		".Renew":            "put",
 		".Acknowledge":      "",
-		"put()":             "Ask ask", // Ask puts a heartbeat of the kernel
-		".backend":          "answered put",
+		"put()":             "ask",
+		".backend":          "Reopen answered put",
 		".release":          "stepDown",
 		".unlock":           "GiveUp release",
 		"statements.Unlock": "unlock",
 		".stepDown":         "elected",
 		".keep":             "start",
 		".Discard":          "discard",
-		".GiveBack":         "end",
-		".giveBack":         "tryOn",
+		".GiveBack":         "end tryOn", // the connection's, and the session's
 	} {
 		if all := strings.Join(got[what], " "); all != want {
 			t.Errorf("%s is used by %q, want %q", what, all, want)
@@ -134,10 +133,9 @@ func TestWhoSendsStatementsThatUnlock(t *testing.T) {
 	want := map[string]string{
 		"internal/election": "Unlock",
 		"internal/handover": "Unlock UnlockTo", // prepares Unlock
-		"internal/lock":     "Unlock",
-		"internal/deputy":   "Unlock", // prepares it
-		"internal/queue":    "Unlock", // prepares it
-		"internal/shared":   "Unlock UnlockMany",
+		"internal/deputy":   "Unlock",          // prepares it
+		"internal/queue":    "Unlock",          // prepares it
+		"internal/shared":   "UnlockMany",      // and Unlock, by the kernel's own answerer
 	}
 	got := map[string]string{}
 	root := "../.."

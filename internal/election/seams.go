@@ -7,14 +7,13 @@ import (
 	"github.com/pgelector/pgelector/internal/pin"
 )
 
-// A Part is a feature. The kernel calls a part at six places. An error refuses, or ends, what goes on there.
+// A Part is a feature. The kernel calls a part at seven places. An error refuses, or ends, what goes on there.
 type Part interface {
 	// Check is called before an attempt, if the server must be checked: at first, and after a failure. May the server elect
 	// anybody?
 	Check(ctx context.Context, from *Source) error
 
-	// Lent is called with each session that is lent, before the session asks anything. After an error the session is
-	// discarded.
+	// Lent is called with each session that is lent, before its first try. After an error the session is discarded.
 	Lent(ctx context.Context, s *Session) error
 
 	// Kept is called before each attempt on a session that an acquirer keeps: may the session still be used? After an error
@@ -32,6 +31,9 @@ type Part interface {
 	// Beat is called after each answered heartbeat, on the session's goroutine. An error ends the terms. The session keeps
 	// its locks until their work has returned.
 	Beat(s *Session, b Beat) error
+
+	// Ended is called once, at the end of each session that was lent, before its connection is given up.
+	Ended(s *Session, cause error)
 }
 
 // A Grant is a lock that the server has granted and that pg_locks shows.
@@ -56,6 +58,7 @@ func (NoPart) Kept(context.Context, *Session) error           { return nil }
 func (NoPart) Granted(context.Context, *Session, Grant) error { return nil }
 func (NoPart) Started(*Session)                               {}
 func (NoPart) Beat(*Session, Beat) error                      { return nil }
+func (NoPart) Ended(*Session, error)                          {}
 
 // Statements asks the server for one session, and reports what the server answered. A value of Statements decides nothing and
 // keeps no time: it sees the connection and never the Session. The kernel makes each call, judges each answer, and renews the
@@ -63,7 +66,8 @@ func (NoPart) Beat(*Session, Beat) error                      { return nil }
 // repeated if the driver lost a prepared statement. An error that wraps pgerr.ErrSessionLost says that the locks are gone.
 // Another error of a statement says nothing about the session.
 type Statements interface {
-	// Open prepares a connection that was lent, before the first try.
+	// Open prepares a connection that was lent, before the parts hear of the session. So what they ask reaches the server that
+	// the first try will reach.
 	Open(ctx context.Context, c *pin.Conn, settings []Setting) (Answer, error)
 
 	// Try tries locks, and returns one result for each want, in order. If a lock is granted, the same statement applies the
@@ -73,6 +77,10 @@ type Statements interface {
 	// Confirm looks for locks in pg_locks, passes their barriers, and makes their tokens. It returns one result for each key,
 	// in order.
 	Confirm(ctx context.Context, c *pin.Conn, keys []int64) ([]Confirmed, Answer, error)
+
+	// Aside asks a question of a part, so that a refusal of the server (refused) costs the session nothing. err says what
+	// became of the session.
+	Aside(ctx context.Context, c *pin.Conn, ask func() error) (refused, err error)
 
 	// Beat is a heartbeat. rung says that somebody may have a request to the session.
 	Beat(ctx context.Context, c *pin.Conn) (rung bool, a Answer, err error)
@@ -103,6 +111,7 @@ type Want struct {
 // A Tried is the answer to a Want.
 type Tried struct {
 	Granted bool
+	Perhaps bool   // the server may have granted the lock: only Confirm tells
 	Keep    bool   // the lock is busy, and the session was granted something else that makes it worth keeping
 	Holder  Holder // of a busy lock, if the want says Look
 	Err     error  // of this lock alone
@@ -137,7 +146,9 @@ type Acquirer interface {
 type Observer interface {
 	Attempted(a Attempt)
 	Elected(t *Term)
-	Demoted(t *Term, cause error)
+	Ended(t *Term, cause error)   // the work may go on
+	Demoted(t *Term, cause error) // the work has returned, and the lock is held still
+	Released(t *Term)             // the lock is given up; the next campaign has not begun
 	Failed(doing string, err error)
 }
 
@@ -152,6 +163,12 @@ type Bound interface {
 type Later interface {
 	error
 	Later() time.Duration // from now
+}
+
+// An Again is an error of a part or of an answerer after which a new attempt, at once, goes another way.
+type Again interface {
+	error
+	Again()
 }
 
 // each calls the parts until one returns an error.

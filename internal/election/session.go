@@ -11,6 +11,7 @@ import (
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/gate"
 	"github.com/pgelector/pgelector/internal/lease"
+	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
 )
 
@@ -35,6 +36,7 @@ type Session struct {
 	suspect    chan struct{} // asks keep for a heartbeat at once
 	holds      *gate.Gate    // the terms that rely on the locks
 	departures departures    // the locks that wait to be released
+	kept       sync.Map      // by parts; see PerSession
 	gone       gone
 }
 
@@ -60,6 +62,15 @@ var errClosed = errors.New("elector: the session was closed")
 // Source is where the session comes from.
 func (s *Session) Source() *Source { return s.from }
 
+// Answerer is what asks the server for the session.
+func (s *Session) Answerer() Statements { return s.statements }
+
+// Lease is the lease of the session.
+func (s *Session) Lease() lease.Lease { return s.proof.Lease }
+
+// IsStarted reports whether the session is kept alive.
+func (s *Session) IsStarted() bool { return s.started.Load() }
+
 // Context is done when the session has ended. Its cause says why.
 func (s *Session) Context() context.Context { return s.ctx }
 
@@ -73,6 +84,24 @@ func (s *Session) answered() Answer {
 	}
 	return Answer{}
 }
+
+// TermContext is done when no term of the session may go on. Its cause says why.
+func (s *Session) TermContext() context.Context { return s.termCtx }
+
+// Left is how much of the session's validity is left, by the clocks at the time of the call.
+func (s *Session) Left() time.Duration { return s.proof.Left() }
+
+// Overdue is for how long the validity has been over; 0 if it is not.
+func (s *Session) Overdue() time.Duration { return s.proof.Overdue() }
+
+// DrainLeft is for how long work may go on once the session has ended.
+func (s *Session) DrainLeft() time.Duration { return s.proof.DrainLeft() }
+
+// Now reads the clocks of the session's process.
+func (s *Session) Now() lease.Instant { return s.proof.Now() }
+
+// CheckInTime returns an error if the validity ran out before an answer was read.
+func (s *Session) CheckInTime() error { return s.proof.CheckInTime() }
 
 // Deadline is when the terms of the session end unless a heartbeat prolongs them.
 func (s *Session) Deadline() time.Time {
@@ -91,7 +120,7 @@ func (s *Session) RenewedAt() time.Time { return s.proof.RenewedAt() }
 // EndIfExpired ends a session whose validity has run out, and its terms if that of a bound has. No timer may have noticed yet.
 // It returns why the session has ended, nil if it has not.
 func (s *Session) EndIfExpired() error {
-	if s.proof.Left() <= 0 {
+	if s.proof.Left() <= 0 && s.proof.Left() <= 0 { // again: the clock may have been wrong for one look
 		s.cancel(s.proof.Expiry())
 	}
 	for _, b := range s.allBounds() {
@@ -129,6 +158,15 @@ func (s *Session) allBounds() []Bound {
 	return nil
 }
 
+// Lose is for a part that knows that the session's server is not the one that counts any more. It ends the session, and returns
+// the cause.
+func (s *Session) Lose(err error) error {
+	if !s.started.Load() { // its owner discards it
+		return pgerr.Wrap(pgerr.ErrSessionLost, err)
+	}
+	return s.lose(err)
+}
+
 // lose ends the session because of err, which leaves in doubt what the session holds, and returns the cause.
 func (s *Session) lose(err error) error {
 	err = s.causeOf(err)
@@ -139,10 +177,10 @@ func (s *Session) lose(err error) error {
 // Go runs beside the session what soon returns after the session's end. On a session that has ended, run is not called.
 func (s *Session) Go(run func()) {
 	if s.gone.beside.Begin(gate.Always) {
-		go func() {
+		go backoff.Apart(func() {
 			defer s.gone.beside.Finish()
 			run()
-		}()
+		})()
 	}
 }
 
@@ -163,14 +201,18 @@ func (s *Session) hold() (release func()) {
 	return sync.OnceFunc(s.holds.Finish)
 }
 
-// giveBack returns an unchanged connection to the pool.
-func (s *Session) giveBack() {
+// GiveBack returns the connection of a session that was not started to the pool, if the answerer says that it is unchanged. One that
+// was granted a lock is not: it may hold the lock still.
+func (s *Session) GiveBack() {
+	if s.started.Load() {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), pin.CloseGrace)
 	defer cancel()
 	unchanged := false
 	if !s.conn.IsBusy() {
 		_, err := s.call(ctx, func(ctx context.Context, c *pin.Conn) error { return s.statements.Close(ctx, c, true) })
-		unchanged = err == nil
+		unchanged = err == nil && !s.held.wereGranted()
 	}
 	s.end(unchanged)
 }
@@ -180,6 +222,9 @@ func (s *Session) giveBack() {
 func (s *Session) end(unchanged bool) {
 	if s.gone.begun.CompareAndSwap(false, true) {
 		s.cancel(errClosed)
+		for _, part := range s.from.Parts {
+			part.Ended(s, context.Cause(s.ctx))
+		}
 		if unchanged {
 			s.conn.GiveBack()
 		} else {
@@ -232,10 +277,24 @@ func (s *Session) Close() {
 	s.awaitBeside()
 }
 
+// A PerSession is what a part keeps of each session, for as long as anybody has the session. The zero value is ready. It must
+// not be copied.
+type PerSession[T any] struct{ _ byte } // not empty: its address is the key in Session.kept
+
+// Of returns what is kept of the session. Any goroutine may call it.
+func (p *PerSession[T]) Of(s *Session) *T {
+	of, ok := s.kept.Load(p)
+	if !ok {
+		of, _ = s.kept.LoadOrStore(p, new(T))
+	}
+	return of.(*T)
+}
+
 // keys is a set of keys.
 type keys struct {
-	mu  sync.Mutex
-	all map[int64]bool
+	mu      sync.Mutex
+	all     map[int64]bool
+	granted bool // one was, at any time
 }
 
 // add adds a key, and reports whether it was missing.
@@ -250,6 +309,19 @@ func (k *keys) add(key int64) bool {
 	}
 	k.all[key] = true
 	return true
+}
+
+// grant records that a lock was granted.
+func (k *keys) grant() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.granted = true
+}
+
+func (k *keys) wereGranted() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.granted
 }
 
 func (k *keys) remove(key int64) {

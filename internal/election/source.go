@@ -62,8 +62,10 @@ func (from *Source) LeaveOut(names ...string) {
 // answered as a standby, the other idle connections are suspected, too: the next attempt takes them all at once (package idle).
 // After an error the server is checked again, because it may be another one by then.
 func (from *Source) Retry(ctx context.Context, try func() error) error {
-	for left, suspected := from.pool.Stats().Idle, false; ; left-- {
+	for left, suspected, turned := from.pool.Stats().Idle, false, false; ; left-- {
+		wasChecked := from.checked
 		err := from.check(ctx)
+		passed := err == nil && !wasChecked && len(from.Parts) > 0 // connections have just answered
 		if err == nil {
 			err = try()
 		}
@@ -76,9 +78,16 @@ func (from *Source) Retry(ctx context.Context, try func() error) error {
 		}
 		dead := pgerr.MaybeBroken(err) && !errors.Is(err, pgerr.ErrSessionPooled)
 		again := dead || errors.Is(err, pgerr.ErrOpenTransaction) || errors.Is(err, pgerr.ErrOldPrimary)
-		if !again && !suspected && (errors.Is(err, pgerr.ErrNoAnswer) && !errors.Is(err, ErrAtBarrier) || errors.Is(err, pgerr.ErrServerReadOnly)) {
-			idle.Suspect(from.pool)
-			again, suspected = true, true
+		others := from.pool.Stats().Idle > 0
+		if !again && !suspected && !passed && (errors.Is(err, idle.ErrSilent) || others && errors.Is(err, pgerr.ErrServerReadOnly)) {
+			if again, suspected = true, true; others {
+				idle.Suspect(from.pool)
+			}
+		}
+		if _, anew := errors.AsType[Again](err); ctx.Err() == nil && !turned && (anew || passed && errors.Is(err, pgerr.ErrServerReadOnly)) {
+			turned = true // the pool may lead to several servers, of which a primary has just passed the check
+			from.checked = !anew
+			continue
 		}
 		if !again || left <= 0 || ctx.Err() != nil {
 			return err
@@ -97,6 +106,30 @@ func (from *Source) check(ctx context.Context) error {
 	}
 	return err
 }
+
+// Invalidate has the server checked again before the next attempt.
+func (from *Source) Invalidate() { from.checked = false }
+
+// Lost is Fail for an attempt on a session that an acquirer has kept: the server may be another one now.
+func (from *Source) Lost(ctx context.Context, err error) Attempt {
+	if ctx.Err() == nil {
+		from.checked = false
+		from.Report("try", err)
+	}
+	return from.Fail(err)
+}
+
+// Settings are those of each session.
+func (from *Source) Settings() []Setting { return slices.Clone(from.settings) }
+
+// HasPassed reports whether a check has passed at any time.
+func (from *Source) HasPassed() bool { return from.passed.Load() }
+
+// ReachedPrimary records that a connection led to a primary.
+func (from *Source) ReachedPrimary() { from.primary.Store(true) }
+
+// Refuses reports whether an error is final.
+func (from *Source) Refuses(err error) bool { return from.refuses(err) }
 
 // Fail is the attempt that ended with err.
 func (from *Source) Fail(err error) Attempt {
@@ -118,18 +151,15 @@ func (from *Source) refuses(err error) bool {
 	return errors.Is(err, pgerr.ErrUnsupportedServer) || errors.Is(err, pgerr.ErrConfig)
 }
 
-// Take takes a connection from the pool, as it is. Its calls carry no values of ctx.
+// Take takes a connection from the pool, as it is.
 func (from *Source) Take(ctx context.Context) (*pin.Conn, error) {
-	bound, stats := from.Lease.Validity(), from.pool.Stats()
-	full := stats.MaxOpenConnections > 0 && stats.InUse >= stats.MaxOpenConnections
-	if stats.Idle == 0 && !full {
+	bound, full := from.Lease.Validity(), IsFull(from.pool)
+	if from.pool.Stats().Idle == 0 && !full {
 		bound = max(bound, connectTimeout) // the pool opens a connection
 	}
-	own, stop := bare(ctx)
-	defer stop()
-	conn, late, err := idle.Take(own, from.pool, bound, min(from.Lease.Validity(), idle.AnswerWithin), func(err error) { from.Report("take", err) })
+	conn, late, err := idle.Take(ctx, from.pool, bound, min(from.Lease.Validity(), idle.AnswerWithin), func(err error) { from.Report("take", err) })
 	if err != nil {
-		return nil, noConnection(ctx, late, from.pool, full, bound, err)
+		return nil, NoConnection(ctx, late, from.pool, full, bound, err)
 	}
 	return conn, nil
 }
@@ -138,9 +168,15 @@ func (from *Source) Take(ctx context.Context) (*pin.Conn, error) {
 // hosts in turn needs time for each: a frozen host takes all of its connect_timeout.
 const connectTimeout = 30 * time.Second
 
-// noConnection says why the pool gave no connection, and what to do about it. full is whether others used all connections
+// IsFull reports whether others use all connections that the pool may open.
+func IsFull(pool *sql.DB) bool {
+	stats := pool.Stats()
+	return stats.MaxOpenConnections > 0 && stats.InUse >= stats.MaxOpenConnections
+}
+
+// NoConnection says why the pool gave no connection, and what to do about it. full is whether others used all connections
 // that the pool may open.
-func noConnection(ctx context.Context, late bool, pool *sql.DB, full bool, bound time.Duration, err error) error {
+func NoConnection(ctx context.Context, late bool, pool *sql.DB, full bool, bound time.Duration, err error) error {
 	if closed := pin.CheckOpen(pool); closed != nil {
 		return pgerr.Wrap(pgerr.ErrPoolClosed, closed)
 	}
@@ -164,18 +200,33 @@ func (from *Source) Lend(ctx context.Context) (*Session, error) {
 		return nil, err
 	}
 	s := newSession(from, conn)
-	err = each(from.Parts, func(p Part) error { return p.Lent(ctx, s) })
-	if err == nil {
-		_, err = ask(ctx, s, func(ctx context.Context, c *pin.Conn) (none struct{}, a Answer, err error) {
-			a, err = s.statements.Open(ctx, c, from.settings)
-			return none, a, err
-		})
-	}
-	if err != nil {
+	if err = s.open(ctx); err != nil {
 		s.Fail(err)
 		return nil, err
 	}
 	return s, nil
+}
+
+// open has the answerer open the session.
+func (s *Session) open(ctx context.Context) error {
+	_, err := ask(ctx, s, func(ctx context.Context, c *pin.Conn) (none struct{}, a Answer, err error) {
+		a, err = s.statements.Open(ctx, c, s.from.settings)
+		return none, a, err
+	})
+	if err == nil {
+		err = each(s.from.Parts, func(p Part) error { return p.Lent(ctx, s) })
+	}
+	return err
+}
+
+// Reopen has the answerer of a session that was not started, and holds no lock, open it anew: what it had, as a seat, is gone, and
+// another backend may answer from now on.
+func (s *Session) Reopen(ctx context.Context) error {
+	if s.started.Load() {
+		return errTwice
+	}
+	s.backend.Store(nil)
+	return s.open(ctx)
 }
 
 // Open lends a session and keeps it alive, for many locks. Its Statements must apply the settings in Open.

@@ -55,15 +55,15 @@ func (Direct) Confirm(ctx context.Context, c *pin.Conn, keys []int64) ([]Confirm
 		c.Taint()
 		return nil, Answer{}, pgerr.ErrOpenTransaction
 	case !row.Held:
-		err = missing(ctx, c)
+		err = Missing(ctx, c)
 	}
 	return []Confirmed{{Held: row.Held, Passed: row.Held, Token: row.Token, Epoch: row.Epoch, Err: err}}, Answer{PID: row.Pid}, nil
 }
 
-// missing is why pg_locks does not show a lock that the server has granted. The server's locks may be stubs, which no retry
-// will change, or somebody has released the lock. missing takes a lock that nobody else knows, which the same statement must
+// Missing is why pg_locks does not show a lock that the server has granted. The server's locks may be stubs, which no retry
+// will change, or somebody has released the lock. Missing takes a lock that nobody else knows, which the same statement must
 // find in pg_locks.
-func missing(ctx context.Context, c *pin.Conn) error {
+func Missing(ctx context.Context, c *pin.Conn) error {
 	key := int64(rand.Uint64())
 	high, low := lockkey.Halves(key)
 	switch shown, err := c.Queries().TrialLock(ctx, db.TrialLockParams{Key: key, High: high, Low: low}); {
@@ -73,6 +73,11 @@ func missing(ctx context.Context, c *pin.Conn) error {
 		return pgerr.ErrNoSessionLocks
 	}
 	return errReleased
+}
+
+// Aside asks: a refusal costs a session nothing.
+func (Direct) Aside(_ context.Context, _ *pin.Conn, ask func() error) (refused, err error) {
+	return ask(), nil
 }
 
 // Beat asks for a sign of life. If the server's lock table is full, Beat asks for one that takes no lock: the session can then

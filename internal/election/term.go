@@ -18,9 +18,9 @@ type Reason string
 const (
 	Resigned     Reason = "resigned"
 	Shutdown     Reason = "shutdown"
-	SessionLost  Reason = "session lost"
-	LeaseExpired Reason = "lease expired"
-	LeadFailed   Reason = "lead failed"
+	SessionLost  Reason = "session_lost"
+	LeaseExpired Reason = "lease_expired"
+	LeadFailed   Reason = "lead_failed"
 )
 
 // An ending is the cause of a term's context that somebody has ended.
@@ -45,6 +45,12 @@ func ReasonOf(cause error) Reason {
 		return LeaseExpired
 	}
 	return SessionLost
+}
+
+// isLost reports whether a term with that cause was taken away, and not given up.
+func isLost(cause error) bool {
+	reason := ReasonOf(cause)
+	return reason == SessionLost || reason == LeaseExpired
 }
 
 // A Term is one unbroken leadership. Any goroutine may call its methods.
@@ -141,6 +147,7 @@ func (t *Term) stepDown(o Observer) {
 	<-t.ctx.Done()
 	t.ended = time.Now()
 	t.leave()
+	o.Ended(t, t.cause())
 	t.awaitWork(o)
 	o.Demoted(t, t.cause())
 	s := t.lock.s
@@ -156,6 +163,7 @@ func (t *Term) stepDown(o Observer) {
 		backoff.Sleep(s.ctx, s.from.Linger)
 		s.Close()
 	}
+	o.Released(t)
 	close(t.done)
 }
 
@@ -174,12 +182,10 @@ func (t *Term) handOut() bool {
 // Campaign or TryCampaign calls Resign from its work, and asserts thereby that the work has returned. It returns nil only if
 // the lock is known to be free.
 func (t *Term) Resign(ctx context.Context) error {
-	t.end(Resigned, errResigned)
+	t.end(Resigned, ErrResigned)
 	t.returned()
 	if !gate.Await(ctx, t.done) {
 		return fmt.Errorf("elector: resign: the work of the term has not returned; the lock is released when it does: %w", context.Cause(ctx))
 	}
 	return t.released
 }
-
-var errResigned = errors.New("elector: resigned")

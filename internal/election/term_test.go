@@ -67,37 +67,51 @@ func TestARoomEndsAllItsTermsAtOnce(t *testing.T) {
 	})
 }
 
-// A term that begins while terms are refused ends before its work begins.
+// late hands in a lock although its attempt was to end.
+type late struct{}
+
+func (late) Acquire(ctx context.Context, e *election.Election) election.Attempt {
+	return e.Attempt(context.WithoutCancel(ctx))
+}
+func (late) Close() {}
+
+// A term that begins while terms are refused ends before its work begins. The kernel's own attempt ends at once.
 func TestATermThatIsRefusedMeanwhileDoesNoWork(t *testing.T) {
-	onServer(t, func(t *testing.T, server *electortest.Server, process *electortest.Process, pool *sql.DB) {
-		process.SetLatency(func() time.Duration { return time.Second })
-		c, r := config(42), &recorder{}
-		c.Terms, c.Observer = &election.Terms{}, r
-		time.AfterFunc(1500*time.Millisecond, func() { c.Terms.Refuse("unhealthy", errors.New("ill")) }) // while the lock is tried
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		err := election.New(election.NewSource(pool, sessions("a")), c).Run(ctx, func(context.Context, *election.Term) error {
-			t.Error("work begins")
-			return nil
+	for name, acquirer := range map[string]election.Acquirer{"the attempt ends": nil, "the lock comes late": late{}} {
+		t.Run(name, func(t *testing.T) {
+			onServer(t, func(t *testing.T, server *electortest.Server, process *electortest.Process, pool *sql.DB) {
+				process.SetLatency(func() time.Duration { return time.Second })
+				c, r := config(42), &recorder{}
+				c.Terms, c.Observer, c.Acquirer = &election.Terms{}, r, acquirer
+				time.AfterFunc(1500*time.Millisecond, func() { c.Terms.Refuse("unhealthy", errors.New("ill")) }) // while the lock is tried
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				err := election.New(election.NewSource(pool, sessions("a")), c).Run(ctx, func(context.Context, *election.Term) error {
+					t.Error("work begins")
+					return nil
+				})
+				begun := map[bool]int{true: 1, false: 0}[acquirer != nil]
+				if !errors.Is(err, context.DeadlineExceeded) || len(r.reasons) != begun || begun > 0 && r.reasons[0] != "unhealthy" || r.failed > 0 {
+					t.Error(err, r.reasons, r.failed)
+				}
+				time.Sleep(10 * time.Second) // the session is closed
+				if n := len(server.Locks()); n != 0 {
+					t.Error(n, "locks are left")
+				}
+			})
 		})
-		if !errors.Is(err, context.DeadlineExceeded) || len(r.reasons) != 1 || r.reasons[0] != "unhealthy" {
-			t.Error(err, r.reasons)
-		}
-		synctest.Wait()
-		if n := len(server.Locks()); n != 0 {
-			t.Error(n, "locks are left")
-		}
-	})
+	}
 }
 
 type key struct{}
 
-// The context of a term has the values of the caller of Run or Campaign, and nothing that the library sends by itself has them.
+// The context of a term has the values of the caller of Run or Campaign. Attempts that may go on for months have none, and nothing
+// that the library sends by itself has any. One attempt is a part of the caller's call.
 func TestOnlyTheTermHasTheCallersValues(t *testing.T) {
 	onServer(t, func(t *testing.T, _ *electortest.Server, _ *electortest.Process, pool *sql.DB) {
 		from := sessions("a")
 		tried, beaten := "", "none"
-		from.Statements = func(*election.Source) election.Statements { return valued{&tried, &beaten} }
+		from.Statements = func(*election.Source) election.Statements { return valued{tried: &tried, beaten: &beaten} }
 		ctx := context.WithValue(t.Context(), key{}, "mine")
 		e := election.New(election.NewSource(pool, from), config(42))
 		if err := e.Run(ctx, func(ctx context.Context, _ *election.Term) error {
@@ -110,8 +124,14 @@ func TestOnlyTheTermHasTheCallersValues(t *testing.T) {
 			t.Errorf("%v: the attempt of Run carried %q, a heartbeat %q", err, tried, beaten)
 		}
 		term, err := e.Campaign(ctx)
-		if err != nil || tried != "mine" || term.Context().Value(key{}) != "mine" {
+		if err != nil || tried != "" || term.Context().Value(key{}) != "mine" {
 			t.Errorf("%v: the attempt of Campaign carried %q", err, tried)
+		}
+		if err := term.Resign(ctx); err != nil {
+			t.Error(err)
+		}
+		if term, err = e.TryCampaign(ctx); err != nil || tried != "mine" || term.Context().Value(key{}) != "mine" {
+			t.Errorf("%v: the attempt of TryCampaign carried %q", err, tried)
 		}
 		time.Sleep(3 * time.Second)
 		if err := term.Resign(ctx); err != nil || beaten != "" {
@@ -258,19 +278,53 @@ func TestTermsThatDieYoungSlowTheirCandidate(t *testing.T) {
 	})
 }
 
-// A resignation is no loss, however young the term.
+// A resignation is no loss, however young the term: nobody waits as after failures.
 func TestShortTermsThatResignSlowNobody(t *testing.T) {
 	onServer(t, func(t *testing.T, _ *electortest.Server, _ *electortest.Process, pool *sql.DB) {
-		e, began := plain(pool, "a"), time.Now()
-		for range 20 {
-			if err := e.Run(t.Context(), func(context.Context, *election.Term) error { return nil }); err != nil {
-				t.Fatal(err)
+		lead := func(context.Context, *election.Term) error { return nil }
+		for name, run := range map[string]func(e *election.Election) error{
+			"Run":    func(e *election.Election) error { return e.Run(t.Context(), lead) },
+			"TryRun": func(e *election.Election) error { _, err := e.TryRun(t.Context(), lead); return err },
+			"Campaign": func(e *election.Election) error {
+				term, err := e.Campaign(t.Context())
+				return errors.Join(err, term.Resign(t.Context()))
+			},
+		} {
+			e, began := plain(pool, "a"), time.Now()
+			for range 20 {
+				if err := run(e); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if took := time.Since(began); took != 0 {
+				t.Errorf("%s: 20 terms took %v", name, took)
 			}
 		}
-		if took := time.Since(began); took > time.Second {
-			t.Error(took)
-		}
 	})
+}
+
+// After a term that was not lost, and that did not end Run, others may lead: for one retry interval, or for the rest.
+func TestRunRestsBetweenItsTerms(t *testing.T) {
+	for _, c := range []struct{ rest, want time.Duration }{{0, time.Second}, {3 * time.Second, 3 * time.Second}} {
+		onServer(t, func(t *testing.T, _ *electortest.Server, _ *electortest.Process, pool *sql.DB) {
+			own := config(42)
+			own.Rest, own.Terms = c.rest, &election.Terms{}
+			began, terms := time.Now(), 0
+			failed := errors.New("enough")
+			if err := election.New(election.NewSource(pool, sessions("a")), own).Run(t.Context(), func(ctx context.Context, _ *election.Term) error {
+				if terms++; terms == 21 {
+					return failed
+				}
+				own.Terms.End("a whim", errors.New("enough of this term"))
+				return nil
+			}); !errors.Is(err, failed) {
+				t.Error(err)
+			}
+			if took := time.Since(began); took != 20*c.want {
+				t.Errorf("21 terms took %v, with a rest of %v", took, c.rest)
+			}
+		})
+	}
 }
 
 // A standby is waited for by a candidate that has met a primary, and by others for AwaitPrimary.

@@ -4,15 +4,17 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 )
 
 // Terms is the room of terms: of one election, or of several that end together. A reason that ends all terms in the room, such
 // as a shutdown or a failed health check, is one call. The zero Terms is ready. Any goroutine may call the methods.
 type Terms struct {
 	mu       sync.Mutex
-	all      map[*Term]struct{} // that go on
-	refusals []*ending          // while there is one, no term may begin
-	allowed  chan struct{}      // closed when there is none any more; nil if there is none
+	all      map[*Term]struct{}                    // that go on
+	refusals []*ending                             // while there is one, no term may begin
+	allowed  chan struct{}                         // closed when there is none any more; nil if there is none
+	attempts map[*context.CancelCauseFunc]struct{} // that go on
 }
 
 // End ends all terms. When it returns they have ended.
@@ -33,11 +35,46 @@ func (r *Terms) end(reason Reason, cause error) {
 func (r *Terms) Refuse(reason Reason, cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.refusals = append(r.refusals, &ending{reason, cause})
+	r.pause(reason, cause)
+	r.end(reason, cause)
+}
+
+// Pause is Refuse, but terms that go on do not end.
+func (r *Terms) Pause(reason Reason, cause error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pause(reason, cause)
+}
+
+func (r *Terms) pause(reason Reason, cause error) {
+	why := &ending{reason, cause}
+	r.refusals = append(slices.DeleteFunc(r.refusals, func(e *ending) bool { return e.Reason == reason }), why)
 	if r.allowed == nil {
 		r.allowed = make(chan struct{})
 	}
-	r.end(reason, cause)
+	for attempt := range r.attempts {
+		(*attempt)(why)
+	}
+}
+
+// whileAllowed is a context that ends with ctx, and when terms are refused.
+func (r *Terms) whileAllowed(ctx context.Context) (trying context.Context, stop func()) {
+	trying, cancel := context.WithCancelCause(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.attempts == nil {
+		r.attempts = map[*context.CancelCauseFunc]struct{}{}
+	}
+	r.attempts[&cancel] = struct{}{}
+	if len(r.refusals) > 0 {
+		cancel(r.refusals[0])
+	}
+	return trying, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.attempts, &cancel)
+		cancel(nil)
+	}
 }
 
 // Allow takes back what Refuse has refused for that reason.
@@ -79,16 +116,19 @@ func (r *Terms) refusal() error {
 	return nil
 }
 
-// await waits until terms may begin, or ctx ends.
-func (r *Terms) await(ctx context.Context) {
+// await waits until terms may begin, or ctx or the pause ends. It reports whether the pause has ended.
+func (r *Terms) await(ctx context.Context, pause time.Duration) (over bool) {
 	r.mu.Lock()
 	allowed := r.allowed
 	r.mu.Unlock()
 	if allowed == nil {
-		return
+		return false
 	}
 	select {
 	case <-allowed:
 	case <-ctx.Done():
+	case <-time.After(pause):
+		return true
 	}
+	return false
 }

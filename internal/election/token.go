@@ -12,9 +12,9 @@ var (
 	ErrTokenEpoch = errors.New("elector: the epoch of tokens cannot be used")
 )
 
-// A token has the sum of timeline and epoch in its upper 16 bits, one of which is the sign.
+// TimelineShift and maxTimeline: a token has the sum of timeline and epoch in its upper 16 bits, one of which is the sign.
 const (
-	timelineShift = 48
+	TimelineShift = 48
 	maxTimeline   = 1<<15 - 1
 )
 
@@ -24,8 +24,8 @@ const MaxTokenEpoch = maxTimeline - 1
 // TokenOf is the server's timeline, and the token of a lock that it says it has granted. Without a
 // timeline and a transaction id nobody is elected: the answer is impossible.
 func TokenOf(answer, epoch int64, setting string) (timeline, token int64, err error) {
-	timeline = answer >> timelineShift
-	xid := answer & (1<<timelineShift - 1)
+	timeline = answer >> TimelineShift
+	xid := answer & (1<<TimelineShift - 1)
 	if timeline <= 0 || xid == 0 {
 		return 0, 0, fmt.Errorf("%w (timeline %d, transaction id %d)", ErrNoToken, timeline, xid)
 	}
@@ -42,10 +42,10 @@ func addEpoch(token, own int64, setting string) (int64, error) {
 		return 0, fmt.Errorf("%w: the setting pgelector.epoch of this database is %q: want a number from 0 to %d: "+
 			"correct it by ALTER DATABASE … SET pgelector.epoch", ErrTokenEpoch, setting, MaxTokenEpoch)
 	}
-	timeline, epoch := token>>timelineShift, max(own, int64(stored))
+	timeline, epoch := token>>TimelineShift, max(own, int64(stored))
 	if timeline+epoch > maxTimeline {
 		return 0, fmt.Errorf("%w: timeline %d and epoch %d (this candidate's %d, the setting pgelector.epoch of this database %d) do not fit "+
 			"into a token: want a sum of at most %d", ErrTokenEpoch, timeline, epoch, own, stored, maxTimeline)
 	}
-	return token + epoch<<timelineShift, nil
+	return token + epoch<<TimelineShift, nil
 }

@@ -5,10 +5,25 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/pgelector/pgelector/internal/gate"
 )
 
 // ErrOverrun is reported when work runs on after its term.
 var ErrOverrun = errors.New("elector: the work runs on after its term")
+
+// An Overrun is the report of work that runs on.
+type Overrun struct {
+	Since     time.Time       // the end of the term
+	Returned  <-chan struct{} // closed when the work has returned
+	Meanwhile string          // what that means for others
+}
+
+func (o *Overrun) Error() string {
+	return fmt.Sprintf("%v: it has not returned %v after its context was cancelled: %s", ErrOverrun, time.Since(o.Since).Round(time.Millisecond), o.Meanwhile)
+}
+
+func (o *Overrun) Unwrap() error { return ErrOverrun }
 
 // instant is what work gets to return if nothing is left of the drain: in a process that stood still it could not return
 // before.
@@ -35,7 +50,7 @@ func (t *Term) awaitWork(o Observer) {
 			return false
 		}
 		reports.Go(func() {
-			o.Failed("work", fmt.Errorf("%w: it has not returned %v after its context was cancelled: %s", ErrOverrun, time.Since(began).Round(time.Millisecond), meanwhile))
+			o.Failed("work", &Overrun{Since: began, Returned: t.work.Idle(), Meanwhile: meanwhile})
 		})
 		return true
 	}
@@ -65,3 +80,9 @@ func (t *Term) awaitWork(o Observer) {
 		}
 	}
 }
+
+// BeginAny is Begin also for a term that has ended, for what is told of it.
+func (t *Term) BeginAny() bool { return t.work.Begin(gate.Always) }
+
+// WorkReturned is called by a caller of Campaign or TryCampaign whose work has returned.
+func (t *Term) WorkReturned() { t.returned() }

@@ -10,10 +10,12 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/election"
 	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
-	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/pooled"
+	"github.com/pgelector/pgelector/internal/transaction"
 )
 
 // mostElsewhere is how many connections that lead to another server are passed over at most, beside those
@@ -31,7 +33,7 @@ func (in Term) Enter(ctx context.Context, pool *sql.DB, opts *sql.TxOptions) (*T
 	if err != nil {
 		return nil, err
 	}
-	for idle, elsewhere := session.NextIdle(pool), 0; ; {
+	for idle, elsewhere := pooled.NextIdle(pool), 0; ; {
 		tx, again, err := in.try(ctx, name, pool, opts)
 		if err == nil || !again || ctx.Err() != nil {
 			return tx, err
@@ -46,7 +48,7 @@ func (in Term) Enter(ctx context.Context, pool *sql.DB, opts *sql.TxOptions) (*T
 
 // name is nameOf the session. An error of it says nothing of the lock.
 func (in Term) name(ctx context.Context) (int64, error) {
-	name, err := nameOf(ctx, in.Lock.Session)
+	name, err := nameOf(ctx, in.Lock.Session())
 	if err != nil {
 		err = fmt.Errorf("elector: name the session for fenced transactions: %w", pgerr.Explain(err))
 		if lost := in.Lock.Verify(ctx); lost != nil {
@@ -73,7 +75,7 @@ func (in Term) try(ctx context.Context, name int64, pool *sql.DB, opts *sql.TxOp
 	bounded, cancel := in.toEnter(ctx)
 	defer cancel()
 	e := &entry{tx: &Tx{term: in, pool: pool, giveUp: giveUp}}
-	full := session.IsFull(pool)
+	full := election.IsFull(pool)
 	returned := make(chan struct{})
 	answered, err := backoff.Answer(bounded, func() error {
 		defer close(returned)
@@ -150,8 +152,8 @@ func (e *entry) enter(bounded, own context.Context, name int64, opts *sql.TxOpti
 func (in Term) params(name int64) db.EnterTermParams {
 	l := in.Lock
 	high, low := lockkey.Halves(l.Key())
-	return db.EnterTermParams{GuardHigh: high, GuardLow: low, Key: l.Key(), Pid: l.Session.PID(), Name: name, Transaction: l.Transaction(),
-		Settings: settings(l.Session.Proof.Lease.Length)}
+	return db.EnterTermParams{GuardHigh: high, GuardLow: low, Key: l.Key(), Pid: l.Session().PID(), Name: name, Transaction: transaction.Name(l.Session()),
+		Settings: settings(l.Session().Lease().Length)}
 }
 
 // silence reports a connection that has not answered in time, and returns the error.
@@ -160,7 +162,7 @@ func (in Term) silence(bounded context.Context, pool *sql.DB, full, taken bool, 
 		err = fmt.Errorf("elector: a connection of the pool does not answer InTx, and is given up: %w: does something between this program and "+
 			"the server forget connections that are idle? A shorter SetConnMaxIdleTime closes them before", late)
 	} else {
-		err = session.NoConnection(bounded, true, pool, full, late.bound, pgerr.Wrap(pgerr.ErrNoAnswer, err))
+		err = election.NoConnection(bounded, true, pool, full, late.bound, pgerr.Wrap(pgerr.ErrNoAnswer, err))
 	}
 	in.suspect(pool)
 	in.Report(err)
@@ -173,12 +175,12 @@ func (in Term) refusal(ctx context.Context, e *entry) error {
 	switch err := l.Verify(ctx); {
 	case err != nil:
 		return err
-	case e.outcome == "superseded" && e.unknown == nil && in.Places.IsOn(ctx, l.Session, e.reached): // a next leader would have the lock
+	case e.outcome == "superseded" && e.unknown == nil && in.Places.IsOn(ctx, l.Session(), e.reached): // a next leader would have the lock
 		return ErrGuardTaken
 	case e.unknown == nil:
-		return in.Places.Elsewhere(ctx, l.Session, e.reached)
+		return in.Places.Elsewhere(ctx, l.Session(), e.reached)
 	}
-	return fmt.Errorf("%w: the session of the term (backend %d) holds its lock, but not on the server and database of this pool", pgerr.ErrConfig, l.Session.PID())
+	return fmt.Errorf("%w: the session of the term (backend %d) holds its lock, but not on the server and database of this pool", pgerr.ErrConfig, l.Session().PID())
 }
 
 // isElsewhere reports whether an error says that a connection leads to a standby or to another primary.

@@ -12,7 +12,7 @@ import (
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
 	"github.com/pgelector/pgelector/internal/pooled"
-	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/transaction"
 )
 
 // A fate is what is known of a transaction when its function has returned.
@@ -59,7 +59,7 @@ var errInProgress = errors.New("elector: the server has not ended the transactio
 // ask asks the server, elsewhere than in the transaction, what has become of the transaction, until that is final.
 // before is why the transaction could not be asked.
 func (tx *Tx) ask(ctx context.Context, before error) (fate, error) {
-	if tx.term.Lock.Session.Proof.DrainLeft() <= 0 { // as after a freeze: the work is late already, and a short question tells it more
+	if tx.term.Lock.Session().DrainLeft() <= 0 { // as after a freeze: the work is late already, and a short question tells it more
 		late, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), pin.CloseGrace, silent{pin.CloseGrace})
 		defer cancel()
 		ctx = late
@@ -86,12 +86,12 @@ func (tx *Tx) ask(ctx context.Context, before error) (fate, error) {
 // askOnce asks the session of the term, or the pool if that has ended. Each answer comes from the server of the
 // transaction, or is empty.
 func (tx *Tx) askOnce(ctx context.Context) (outcome string, err error) {
-	if s := tx.term.Lock.Session; s.Context().Err() == nil {
-		if outcome, err = session.Ask(ctx, s.Aux(), (*db.Queries).FencedOutcome, tx.name); err == nil || ctx.Err() != nil {
+	if s := tx.term.Lock.Session(); s.Context().Err() == nil {
+		if outcome, err = transaction.Beside(ctx, s, (*db.Queries).FencedOutcome, tx.name); err == nil || ctx.Err() != nil {
 			return outcome, err
 		}
 	}
-	return session.Ask(ctx, pooled.Looking(tx.pool, longestOwn), (*db.Queries).FencedOutcome, tx.name)
+	return pooled.Look(ctx, tx.pool, longestOwn, (*db.Queries).FencedOutcome, tx.name)
 }
 
 // verdict is the error for a transaction that was not committed here.

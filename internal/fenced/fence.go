@@ -13,17 +13,15 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/db"
-	"github.com/pgelector/pgelector/internal/lease"
-	"github.com/pgelector/pgelector/internal/lock"
-	"github.com/pgelector/pgelector/internal/pair"
+	"github.com/pgelector/pgelector/internal/election"
 	"github.com/pgelector/pgelector/internal/pooled"
-	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/transaction"
 )
 
 // settings bound a fenced transaction by a lease.
 func settings(length time.Duration) string {
 	bound := fmt.Sprintf("%dms", length.Milliseconds())
-	return session.Encode([]session.Setting{{Name: "statement_timeout", Value: bound}, {Name: session.LeaseInside, Value: bound}, {Name: "transaction_timeout", Value: bound}})
+	return election.Encode([]election.Setting{{Name: "statement_timeout", Value: bound}, {Name: "idle_in_transaction_session_timeout", Value: bound}, {Name: "transaction_timeout", Value: bound}})
 }
 
 // ErrGuardTaken is returned when the session of the term holds its lock, and another one that of a next
@@ -31,7 +29,7 @@ func settings(length time.Duration) string {
 var ErrGuardTaken = errors.New("elector: another session holds the lock that only a next leader takes, and this one still leads: does a stranger use this database?")
 
 // names are by what the fenced transactions of each session know it.
-var names session.PerSession[name]
+var names election.PerSession[name]
 
 type name struct {
 	key   atomic.Int64 // of a lock of two integers, random; 0 before the first transaction
@@ -40,18 +38,18 @@ type name struct {
 
 // nameOf is the key of a lock of two integers by which fenced transactions know the session. The first
 // call takes it. In transaction scope the transaction has a name.
-func nameOf(ctx context.Context, s *session.Session) (int64, error) {
+func nameOf(ctx context.Context, s *election.Session) (int64, error) {
 	n := names.Of(s)
 	n.key.CompareAndSwap(0, int64(rand.Uint64()))
 	key := n.key.Load()
-	if s.InTransaction() || n.taken.Load() {
+	if transaction.IsOf(s) || n.taken.Load() {
 		return key, nil
 	}
-	switch granted, err := pair.TryBy(ctx, s, s, key); { // of two calls at once both take it: locks nest
+	switch granted, err := transaction.TryPair(ctx, s, key); { // of two calls at once both take it: locks nest
 	case err != nil:
 		return 0, err
 	case !granted:
-		return 0, pair.ErrNameTaken
+		return 0, transaction.ErrNameTaken
 	}
 	n.taken.Store(true)
 	return key, nil
@@ -59,14 +57,14 @@ func nameOf(ctx context.Context, s *session.Session) (int64, error) {
 
 // Places say which server a session is on.
 type Places interface {
-	IsOn(ctx context.Context, s *session.Session, reached db.IdentifyRow) bool
-	Elsewhere(ctx context.Context, s *session.Session, reached db.IdentifyRow) error
+	IsOn(ctx context.Context, s *election.Session, reached db.IdentifyRow) bool
+	Elsewhere(ctx context.Context, s *election.Session, reached db.IdentifyRow) error
 }
 
 // NamePrepared is err, of a transaction that its function has ended, and the prepared transaction that it may have
 // left, which holds the guard lock.
-func NamePrepared(ctx context.Context, l *lock.Lock, pool *sql.DB, err error) error {
-	rows, _ := session.Ask(ctx, pooled.Reading(pool, l.Session.Proof.Lease.Length), (*db.Queries).EndOverdue,
+func NamePrepared(ctx context.Context, l *election.Lock, pool *sql.DB, err error) error {
+	rows, _ := pooled.Read(ctx, pool, l.Session().Lease().Length, (*db.Queries).EndOverdue,
 		db.EndOverdueParams{Key: l.Key(), LeaseMillis: math.MaxInt32}) // and none of this age
 	if prepared := findPrepared(rows); prepared != nil {
 		return fmt.Errorf("%w: %w", err, prepared)
@@ -77,8 +75,16 @@ func NamePrepared(ctx context.Context, l *lock.Lock, pool *sql.DB, err error) er
 // TerminateOverdue terminates fenced transactions that have had their lease. The timeouts that
 // InTx sets do that too, but none runs while the server waits for a frozen client in the
 // middle of a result or of a COPY.
-func TerminateOverdue(ctx context.Context, s *session.Session, key int64, l lease.Lease) (prepared, err error) {
-	rows, err := session.Ask(ctx, s, (*db.Queries).EndOverdue, db.EndOverdueParams{Key: key, LeaseMillis: l.Length.Milliseconds()})
+func TerminateOverdue(ctx context.Context, from *election.Source, inside bool, key int64) (prepared, err error) {
+	return overdue(transaction.On(ctx, from, inside, (*db.Queries).EndOverdue, db.EndOverdueParams{Key: key, LeaseMillis: from.Lease.Length.Milliseconds()}))
+}
+
+// TerminateOverdueOn is TerminateOverdue on a session.
+func TerminateOverdueOn(ctx context.Context, s *election.Session, key int64) (prepared, err error) {
+	return overdue(election.Ask(ctx, s, (*db.Queries).EndOverdue, db.EndOverdueParams{Key: key, LeaseMillis: s.Lease().Length.Milliseconds()}))
+}
+
+func overdue(rows []db.EndOverdueRow, err error) (prepared, failed error) {
 	if err != nil {
 		return nil, fmt.Errorf("elector: terminate the overdue transactions of the last term (this role may lack pg_signal_backend): %w", err)
 	}

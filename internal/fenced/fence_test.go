@@ -11,10 +11,9 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/internal/drivertest"
+	"github.com/pgelector/pgelector/internal/election"
 	"github.com/pgelector/pgelector/internal/lease"
-	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/pgerr"
-	"github.com/pgelector/pgelector/internal/session"
 )
 
 // answering makes a driver whose server knows one transaction, and one term.
@@ -22,18 +21,21 @@ func answering() *drivertest.Driver {
 	const name = "4711 1700000000.000000"
 	return drivertest.ByName(map[string]drivertest.Rows{
 		"TryPair": {{true}}, "EnterTerm": {{"entered", name}}, "FencedTransaction": {{name}},
+		"TryElection": {{"granted", int64(4711), int64(0), ""}}, "ConfirmElection": {{true, int64(4711), false, int64(1<<48 | 745), "0"}},
+		"Ping": {{int64(4711), false, false}},
 	}, map[string]error{})
 }
 
 // termOn makes a term on a session of the pool.
 func termOn(t *testing.T, pool *sql.DB, reports func(error)) Term {
 	t.Helper()
-	s, err := session.NewSource(pool, session.Config{Lease: lease.Lease{Length: time.Minute}}).Borrow(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	a := election.New(election.NewSource(pool, election.SessionConfig{Lease: lease.Lease{Length: time.Minute, Heartbeat: 10 * time.Second}}), election.Config{Key: 7}).Attempt(t.Context())
+	if a.Outcome != election.Granted {
+		t.Fatalf("got %+v", a)
 	}
-	t.Cleanup(s.GiveBack)
-	return Term{Lock: lock.NewShared(7, s, 1, nil), Ended: s.TermContext(), Report: reports}
+	s := a.Lock.Session()
+	t.Cleanup(s.Close)
+	return Term{Lock: a.Lock, Ended: s.TermContext(), Report: reports}
 }
 
 // The context has no deadline, as the one that lead gets.
@@ -89,8 +91,8 @@ func TestASilentConnectionIsGivenUpForAnother(t *testing.T) {
 				if len(reports) != 1 || !errors.Is(reports[0], pgerr.ErrNoAnswer) {
 					t.Errorf("%s, listens %t: reported %v", name, listens, reports)
 				}
-				close(answered)       // to lib/pq, which waits on; a mutex of database/sql would stop the time meanwhile
-				time.Sleep(time.Hour) // no bound of the first statements ends what goes on
+				close(answered)             // to lib/pq, which waits on; a mutex of database/sql would stop the time meanwhile
+				time.Sleep(2 * time.Minute) // no bound of the first statements ends what goes on
 				if err := tx.Finish(false, nil); err != nil {
 					t.Errorf("%s, listens %t: %v", name, listens, err)
 				}

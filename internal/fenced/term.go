@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/internal/backoff"
-	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/election"
+	"github.com/pgelector/pgelector/internal/live"
 	"github.com/pgelector/pgelector/internal/pgerr"
-	"github.com/pgelector/pgelector/internal/session"
 )
 
 // A Term is what fenced transactions belong to.
 type Term struct {
-	Lock   *lock.Lock
+	Lock   *election.Lock
 	Places Places
 	Ended  context.Context // once it is done, answers are awaited within the drain only
 	Report func(error)     // receives each connection that is given up because it is silent; returns at once
@@ -31,7 +31,7 @@ func atMost(ctx context.Context) (bounded context.Context, cancel context.Cancel
 
 // toEnter is atMost for the statements that begin a transaction: their answers are of use within the validity.
 func (in Term) toEnter(ctx context.Context) (bounded context.Context, cancel context.CancelFunc) {
-	bound := min(in.Lock.Session.Proof.Lease.Validity(), longestOwn)
+	bound := min(in.Lock.Session().Lease().Validity(), longestOwn)
 	return context.WithTimeoutCause(ctx, bound, silent{bound})
 }
 
@@ -44,20 +44,20 @@ func (silent) Unwrap() error   { return pgerr.ErrNoAnswer }
 // suspect asks for a heartbeat of the term's session, and for those that share the pool with the
 // transaction.
 func (in Term) suspect(pool *sql.DB) {
-	in.Lock.Session.HeartbeatNow()
-	session.Suspect(pool)
+	in.Lock.Session().HeartbeatNow()
+	live.Suspect(pool)
 }
 
 // answerTime bounds the wait for an answer that does not come on the session: to one lease, or
 // to half of the remaining drain once the term has ended, so that the work can return in time.
 func (in Term) answerTime() (context.Context, context.CancelFunc) {
-	proof := in.Lock.Session.Proof
+	s := in.Lock.Session()
 	within, giveUp := context.WithCancelCause(context.WithoutCancel(in.Ended))
 	detach := context.AfterFunc(in.Ended, func() {
-		backoff.Sleep(within, proof.DrainLeft()/2)
+		backoff.Sleep(within, s.DrainLeft()/2)
 		giveUp(context.Cause(in.Ended))
 	})
-	ctx, cancel := context.WithTimeoutCause(within, proof.Lease.Length, fmt.Errorf("%w within one lease", pgerr.ErrNoAnswer))
+	ctx, cancel := context.WithTimeoutCause(within, s.Lease().Length, fmt.Errorf("%w within one lease", pgerr.ErrNoAnswer))
 	return ctx, func() {
 		cancel()
 		detach()

@@ -6,9 +6,9 @@ import (
 	"database/sql/driver"
 
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/live"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
-	"github.com/pgelector/pgelector/internal/session"
 )
 
 // A Tx is a transaction of the user's that Enter has begun. Its connection is kept beside it: after a failed
@@ -59,7 +59,7 @@ func (tx *Tx) close(forGood bool) {
 // Suspect has a heartbeat sent at once if err, of a statement of the transaction, says that
 // the server may be gone. An error of a context that has ended says nothing.
 func (tx *Tx) Suspect(ctx context.Context, err error) {
-	if ctx.Err() == nil && session.IsSuspicious(err) {
+	if ctx.Err() == nil && live.IsSuspicious(err) {
 		tx.term.suspect(tx.pool)
 	}
 }

@@ -25,6 +25,16 @@ const AnswerWithin = 10 * time.Second
 var ErrSilent = errors.New("elector: idle connections of the pool do not answer: does something on the way forget them (a NAT, a firewall), or did a host die or sleep? " +
 	"Set SetConnMaxIdleTime below the time after which they are forgotten, and tcp_user_timeout in the connection string")
 
+// Silent is the error of a connection that has not answered its first question in that time. It wraps ErrSilent, whose text it leaves
+// out: the connection may be a new one.
+func Silent(within time.Duration) error { return silent{within} }
+
+type silent struct{ within time.Duration }
+
+func (s silent) Error() string      { return fmt.Sprintf("%v within %v", pgerr.ErrNoAnswer, s.within) }
+func (silent) Unwrap() error        { return pgerr.ErrNoAnswer }
+func (silent) Is(target error) bool { return target == ErrSilent }
+
 // suspects are the pools whose idle connections are suspected. A pool is here until one attempt has taken them all.
 var suspects = struct {
 	sync.Mutex

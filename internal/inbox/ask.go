@@ -8,9 +8,10 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/election"
 	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/pgerr"
-	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/pooled"
 )
 
 // An Asking is a request that is being made, on a connection of its own. It lasts until
@@ -30,7 +31,7 @@ const askingBound = 10 * time.Second
 // the application_name of the connection meanwhile. A connection that is silent for askingBound is given up
 // for the next one, once for each that was idle.
 func Send(ctx context.Context, pool *sql.DB, pid int32, key int64, name string) (*Asking, error) {
-	for next := session.NextIdle(pool); ; {
+	for next := pooled.NextIdle(pool); ; {
 		asking, silent, err := send(ctx, pool, pid, key, name)
 		if !silent || !next.More() {
 			return asking, err
@@ -42,9 +43,9 @@ func send(ctx context.Context, pool *sql.DB, pid int32, key int64, name string) 
 	within, cancel := context.WithCancel(ctx)
 	bounded, stop := bound(ctx) // within would end the request
 	defer stop()
-	local := []session.Setting{{Name: "idle_in_transaction_session_timeout", Value: fmt.Sprint(askingBound.Milliseconds())}, {Name: "transaction_timeout", Value: "0"}}
+	local := []election.Setting{{Name: "idle_in_transaction_session_timeout", Value: fmt.Sprint(askingBound.Milliseconds())}, {Name: "transaction_timeout", Value: "0"}}
 	if name != "" {
-		local = append(local, session.Setting{Name: "application_name", Value: name})
+		local = append(local, election.Setting{Name: "application_name", Value: name})
 	}
 	asking, err = backoff.AwaitOr(bounded, func(context.Context) (*Asking, error) {
 		tx, err := pool.BeginTx(within, nil)
@@ -54,7 +55,7 @@ func send(ctx context.Context, pool *sql.DB, pid int32, key int64, name string) 
 		if err != nil {
 			return nil, err
 		}
-		if _, err := db.New(tx).ApplySettings(within, db.ApplySettingsParams{Settings: session.Encode(local), OnlyLocal: true}); err != nil {
+		if _, err := db.New(tx).ApplySettings(within, db.ApplySettingsParams{Settings: election.Encode(local), OnlyLocal: true}); err != nil {
 			_ = tx.Rollback()
 			return nil, err
 		}

@@ -11,10 +11,11 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/election"
 	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pooled"
-	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/transaction"
 )
 
 // A Request asks a session to end one of its terms.
@@ -30,17 +31,19 @@ type Request struct {
 
 // A Part looks for the requests to each session that it hears of.
 type Part struct {
-	session.NoPart
+	election.NoPart
 	pool      *sql.DB
 	onAll     func([]Request)
 	onFailure func(context.Context, error)
-	looks     session.PerSession[look]
+	looks     election.PerSession[look]
 }
 
 // A look is what is known of the looks for the requests to one session.
 type look struct {
 	busy     atomic.Bool // while one goes on
 	failures int         // in a row
+	started  string      // when the session's server started; "" before the first
+	number   int64       // tells the session from others of this process
 }
 
 // New makes the part. onAll is called with all requests to a session's terms that stand, one call at a
@@ -52,7 +55,7 @@ func New(pool *sql.DB, onAll func([]Request), onFailure func(context.Context, er
 // Beat asks for the requests to the session if somebody rings, unless it is just doing so. No heartbeat
 // waits for that. While it cannot ask, requests wait; the second failure in a row is reported. If nobody
 // rings, no request stands.
-func (p *Part) Beat(s *session.Session, b session.Beat) error {
+func (p *Part) Beat(s *election.Session, b election.Beat) error {
 	look := p.looks.Of(s)
 	if !look.busy.CompareAndSwap(false, true) {
 		return nil
@@ -73,24 +76,36 @@ func (p *Part) Beat(s *session.Session, b session.Beat) error {
 		if look.failures++; look.failures == 2 && s.Context().Err() == nil {
 			p.onFailure(s.Context(), fmt.Errorf("elector: cannot ask, beside the session, who has a request to the leader; requests wait: %w", pgerr.Explain(err)))
 		}
-		backoff.Sleep(s.Context(), s.Proof.Lease.Heartbeat) // a suspicion may cause more heartbeats
+		backoff.Sleep(s.Context(), s.Lease().Heartbeat) // a suspicion may cause more heartbeats
 	})
 	return nil
 }
 
+// sessions counts the sessions of this process.
+var sessions atomic.Int64
+
+// Started gives the session its number.
+func (p *Part) Started(s *election.Session) { p.looks.Of(s).number = sessions.Add(1) }
+
 // requests asks, on another connection, for those that ring this session's bell. In a failover that
 // may reach another server, where another backend has its process id.
-func (p *Part) requests(s *session.Session) (all []Request, err error) {
-	started, err := s.ServerStart(s.Context())
-	if err != nil {
-		return nil, err
+func (p *Part) requests(s *election.Session) (all []Request, err error) {
+	look := p.looks.Of(s)
+	if look.started == "" {
+		look.started = transaction.ServerStart(s)
 	}
-	rows, err := session.Ask(s.Context(), pooled.Reading(p.pool, s.Proof.Lease.Length), (*db.Queries).Requests, db.RequestsParams{Pid: s.PID(), Started: started})
+	if look.started == "" {
+		if look.started, err = election.Do(s.Context(), s, (*db.Queries).ServerStart); err != nil {
+			return nil, err
+		}
+	}
+	started := look.started
+	rows, err := pooled.Read(s.Context(), p.pool, s.Lease().Length, (*db.Queries).Requests, db.RequestsParams{Pid: s.PID(), Started: started})
 	for _, r := range rows {
-		if r.Key == 0 && !s.InTransaction() { // for the end of a statement
+		if r.Key == 0 && !transaction.IsOf(s) { // for the end of a statement
 			continue
 		}
-		all = append(all, Request{Transaction: fmt.Sprint(scopeOf(s, started), " ", r.Pid, " ", r.Transaction), Key: r.Key, Application: r.ApplicationName,
+		all = append(all, Request{Transaction: fmt.Sprint(scopeOf(s, started, look.number), " ", r.Pid, " ", r.Transaction), Key: r.Key, Application: r.ApplicationName,
 			Role: r.Usename, Addr: r.ClientAddr, PID: r.Pid, Answer: AnswerKey(r.Pid, r.Transaction)})
 	}
 	return all, err
@@ -100,11 +115,11 @@ func (p *Part) requests(s *session.Session) (all []Request, err error) {
 // the server numbers transactions anew when it is started, and, without another start time, when
 // one of its processes has crashed. In transaction scope the next session may hear a request
 // again, on the same backend.
-func scopeOf(s *session.Session, serverStarted string) string {
-	if s.InTransaction() {
+func scopeOf(s *election.Session, serverStarted string, number int64) string {
+	if transaction.IsOf(s) {
 		return serverStarted
 	}
-	return strconv.FormatInt(s.Backend.Number, 10)
+	return strconv.FormatInt(number, 10)
 }
 
 // Bell is the first integer of each session's bell: the first 31 bits of SHA-256 over

@@ -13,24 +13,27 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/election"
+	"github.com/pgelector/pgelector/internal/live"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
-	"github.com/pgelector/pgelector/internal/session"
 )
 
 // A Part listens on each session that is kept alive, if a check has found that it can.
-type Part struct{ session.NoPart }
+type Part struct {
+	election.NoPart
+	Deaf func() error // why the source's connections cannot be waited on; nil if they can
+}
 
 // Started has the loss end the session, and the other sessions of the pool ask at once.
-func (Part) Started(from *session.Source, s *session.Session) {
-	if from.ListensForLoss() != nil {
+func (p Part) Started(s *election.Session) {
+	if p.Deaf() != nil {
 		return
 	}
 	go backoff.Apart(func() {
-		s.Pin().Listen(s.Context(), wait, func(err error) {
-			s.Broke(err)
-			session.Suspect(from.Pool())
-		})
+		if s.Listen(s.Context(), wait) {
+			live.Suspect(s.Source().Pool())
+		}
 	})()
 }
 
@@ -43,39 +46,40 @@ func wait(ctx context.Context, conn any) error {
 	return w.WaitForEnd(ctx)
 }
 
-// Before has ask called on a session that holds nothing, after a trial: what is asked in any case tells
-// whether the connection has outlived the trial. deaf says why the source's connections cannot be waited
-// on; nil if they can. A trial that fails costs a connection, and nothing else: err is that of ask.
-func Before(ctx context.Context, from *session.Source, ask func(*session.Session) error) (deaf, err error) {
+// Before has ask called on a connection that holds nothing, after a trial: what is asked in any case tells
+// whether the connection has outlived the trial. deaf says why such connections cannot be waited
+// on; nil if they can. A trial that fails costs a connection, and nothing else: err is that of ask. with calls a function with a
+// connection, which is closed if the function returns an error.
+func Before(ctx context.Context, with func(func(*pin.Conn) error) error, ask func(*pin.Conn) error) (deaf, err error) {
 	waited := false
-	err = from.LendIn(ctx, false, func(s *session.Session) error {
+	err = with(func(c *pin.Conn) error {
 		var spoilt bool
-		deaf, spoilt = try(ctx, s.Pin())
+		deaf, spoilt = try(ctx, c)
 		if waited = spoilt || deaf == nil; spoilt {
 			return deaf
 		}
-		return ask(s)
+		return ask(c)
 	})
 	switch {
 	case err == nil || !waited || pgerr.OfStatement(err) || ctx.Err() != nil:
 		return deaf, err
 	case errors.Is(deaf, errEndless): // needs no other witness, and takes long
-		return deaf, from.LendIn(ctx, false, ask)
+		return deaf, with(ask)
 	}
-	return again(ctx, from, ask)
+	return again(ctx, with, ask)
 }
 
 // again makes a trial on another connection, which is asked before and afterwards: the first may have been
 // dead before.
-func again(ctx context.Context, from *session.Source, ask func(*session.Session) error) (deaf, err error) {
-	err = from.LendIn(ctx, false, func(s *session.Session) error {
-		if err := ask(s); err != nil {
+func again(ctx context.Context, with func(func(*pin.Conn) error) error, ask func(*pin.Conn) error) (deaf, err error) {
+	err = with(func(c *pin.Conn) error {
+		if err := ask(c); err != nil {
 			return err
 		}
-		if deaf, _ = try(ctx, s.Pin()); deaf != nil {
+		if deaf, _ = try(ctx, c); deaf != nil {
 			return deaf
 		}
-		if err := ask(s); err != nil {
+		if err := ask(c); err != nil {
 			deaf = fmt.Errorf("%w: one did not outlive a trial: %w", pin.ErrDeaf, err)
 		}
 		return deaf

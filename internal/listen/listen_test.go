@@ -5,15 +5,20 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/electortest"
+	"github.com/pgelector/pgelector/internal/election"
 	"github.com/pgelector/pgelector/internal/lease"
+	"github.com/pgelector/pgelector/internal/live"
+	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
-	"github.com/pgelector/pgelector/internal/session"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -159,6 +164,28 @@ func (p mortalPool) Connect(context.Context) (driver.Conn, error) {
 	return &mortalConn{made: *p.made, alive: p.alive}, nil
 }
 
+// lending lends connections of the pool, and closes each of which the function returns an error.
+func lending(ctx context.Context, pool *sql.DB) func(func(*pin.Conn) error) error {
+	return func(use func(*pin.Conn) error) error {
+		c, _, err := pin.Take(ctx, pool, time.Minute)
+		if err != nil {
+			return err
+		}
+		if err = use(c); err != nil {
+			c.Discard(false, true)
+			return err
+		}
+		c.GiveBack()
+		return nil
+	}
+}
+
+// ping asks the driver.
+func ping(ctx context.Context, c *pin.Conn) error {
+	_, err := c.Call(ctx, func(ctx context.Context, _ *db.Queries) error { return c.Ping(ctx) }, func(err error) error { return err }, nil)
+	return err
+}
+
 // A connection that breaks is not taken for one that cannot be waited on, until another one shows that.
 func TestWhetherConnectionsCanBeWaitedOnIsToldByWhatIsAskedAfterwards(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -178,10 +205,9 @@ func TestWhetherConnectionsCanBeWaitedOnIsToldByWhatIsAskedAfterwards(t *testing
 				made, asks := 0, 0
 				db := sql.OpenDB(mortalPool{c.alive, &made})
 				defer db.Close()
-				from := session.NewSource(db, session.Config{Lease: lease.Lease{Length: time.Minute, Heartbeat: time.Second}, Report: func(context.Context, session.Task, error) {}})
-				deaf, err := Before(t.Context(), from, func(s *session.Session) error {
+				deaf, err := Before(t.Context(), lending(t.Context(), db), func(c *pin.Conn) error {
 					asks++
-					return session.PingDriver(t.Context(), s)
+					return ping(t.Context(), c)
 				})
 				if errors.Is(deaf, pin.ErrDeaf) != c.deaf || (err != nil) != c.fails || made != c.connections || asks != c.asks {
 					t.Errorf("deaf: %v, %v, after %d connections and %d questions", deaf, err, made, asks)
@@ -196,13 +222,62 @@ func TestAConnectionWhoseWaitDoesNotEndKeepsNobodyFromAsking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := sql.OpenDB(stuckPool{})
 		defer db.Close()
-		from := session.NewSource(db, session.Config{Lease: lease.Lease{Length: time.Second, Heartbeat: time.Second / 5}, Report: func(context.Context, session.Task, error) {}})
 		began := time.Now()
-		deaf, err := Before(t.Context(), from, func(*session.Session) error { return nil })
+		deaf, err := Before(t.Context(), lending(t.Context(), db), func(*pin.Conn) error { return nil })
 		if !errors.Is(deaf, pin.ErrDeaf) || err != nil || time.Since(began) > trialBound {
 			t.Errorf("deaf: %v, %v after %v", deaf, err, time.Since(began))
 		}
 	})
+}
+
+// A beats part counts the heartbeats of sessions.
+type beats struct {
+	election.NoPart
+	n atomic.Int32
+}
+
+func (b *beats) Beat(*election.Session, election.Beat) error { b.n.Add(1); return nil }
+
+// A loss that the driver tells makes the other sessions of the pool ask whether they live. An end in order tells them nothing.
+func TestOnlyALossHasTheOtherSessionsOfThePoolAsk(t *testing.T) {
+	for name, end := range map[string]func(*electortest.Server, *election.Session){
+		"lost":   func(server *electortest.Server, s *election.Session) { server.Terminate(s.PID()) },
+		"closed": func(_ *electortest.Server, s *election.Session) { s.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := electortest.NewServer()
+				defer server.Close()
+				process := server.NewProcess()
+				process.SetDriver(electortest.PGX)
+				pool := process.Open()
+				defer pool.Close()
+				kept := func(key int64) (*election.Session, *beats) {
+					b := &beats{}
+					from := election.NewSource(pool, election.SessionConfig{CandidateID: "a",
+						Lease: lease.Lease{Length: time.Minute, Heartbeat: 10 * time.Second, Drain: time.Second},
+						Parts: []election.Part{b, Part{Deaf: func() error { return nil }}, live.Part{}}})
+					a := election.New(from, election.Config{Key: key}).Attempt(t.Context())
+					if a.Outcome != election.Granted {
+						t.Fatalf("got %+v", a)
+					}
+					return a.Lock.Session(), b
+				}
+				one, _ := kept(1)
+				two, beats := kept(2)
+				time.Sleep(time.Second)
+				end(server, one)
+				time.Sleep(time.Second) // no heartbeat is due before 10 s
+				if lost := errors.Is(context.Cause(one.Context()), pgerr.ErrSessionLost); lost != (name == "lost") || one.Context().Err() == nil {
+					t.Errorf("ended by %v", context.Cause(one.Context()))
+				}
+				if asked := beats.n.Load() > 0; asked != (name == "lost") || two.Context().Err() != nil {
+					t.Errorf("the other has asked: %t; ended by %v", asked, context.Cause(two.Context()))
+				}
+				two.Close()
+			})
+		})
+	}
 }
 
 // A stuckPool makes stuck connections.

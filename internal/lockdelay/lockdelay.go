@@ -31,7 +31,7 @@
 //     makes a new timeline, and its first checkpoint begins after the promotion was decided. A standby
 //     that is started as a primary without a promotion keeps its timeline; but then it has just started.
 //     Nothing that a client can do lengthens either time.
-//  5. The answer is about the server that has granted the lock. [Part.Enter] asks after the grant and
+//  5. The answer is about the server that has granted the lock. [Part.Granted] asks after the grant and
 //     after Confirm. One statement says how long its server has run, and that the backend of the grant
 //     holds the lock there. A pooler or a proxy may have moved the connection to another server
 //     meanwhile, with the same process id even: that server does not show the lock. In transaction
@@ -50,72 +50,104 @@
 package lockdelay
 
 import (
+	"cmp"
 	"context"
+	"database/sql"
 	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/pgelector/pgelector/db"
-	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/election"
 	"github.com/pgelector/pgelector/internal/pgerr"
-	"github.com/pgelector/pgelector/internal/session"
 	"github.com/pgelector/pgelector/internal/tenure"
+	"github.com/pgelector/pgelector/internal/transaction"
 )
 
 // A Part has candidates wait on a server that is new. Any goroutine may call its methods.
 type Part struct {
-	session.NoPart
+	election.NoPart
 	longest time.Duration // lease of all candidates
+	inside  func() bool   // whether they lead inside transactions
 }
 
 // New makes the part. longest is the longest lease of all candidates.
-func New(longest time.Duration) *Part { return &Part{longest: longest} }
+func New(longest time.Duration, inside func() bool) *Part {
+	return &Part{longest: longest, inside: inside}
+}
 
 // passed are the sessions whose server has been there for long enough.
-var passed session.PerSession[atomic.Bool]
+var passed election.PerSession[atomic.Bool]
 
 // Check returns nil if a candidate that was granted a lock now could lead: whoever cannot should not
 // hold it meanwhile. It begins to count for how long this process knows the primary.
-func (p *Part) Check(ctx context.Context, from *session.Source) (early error) {
-	err := from.LendIn(ctx, false, func(s *session.Session) error {
-		_, wait, err := p.ask(ctx, from, s, db.TenureParams{})
-		early = wait
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	return early
+func (p *Part) Check(ctx context.Context, from *election.Source) error {
+	_, early, err := p.ask(ctx, from.Pool(), db.TenureParams{}, on(from, p.inside()))
+	return cmp.Or(err, early)
 }
 
-// Enter returns nil if the server that has granted the lock has been there for long enough.
-func (p *Part) Enter(ctx context.Context, from *session.Source, s *session.Session, g session.Grant) error {
-	if !s.InTransaction() && passed.Of(s).Load() {
+// Granted returns nil if the server that has granted the lock has been there for long enough.
+func (p *Part) Granted(ctx context.Context, s *election.Session, g election.Grant) error {
+	if !transaction.IsOf(s) && passed.Of(s).Load() {
 		return nil
 	}
-	row, early, err := p.ask(ctx, from, s.AuxThenVerify(), db.TenureParams{Pid: s.PID(), Key: g.Key})
-	if err == nil {
-		err = s.CheckPID(row.Pid)
+	row, early, err := p.ask(ctx, s.Source().Pool(), db.TenureParams{Pid: s.PID(), Key: g.Key}, by(s))
+	if err == nil && row.Pid != s.PID() && !transaction.IsOf(s) {
+		err = &election.Moved{From: s.PID(), To: row.Pid}
 	}
 	if err == nil && row.Owner == "" {
-		err = fmt.Errorf("%w (backend %d does not show the lock that it was granted)", lock.ErrTwoServers, s.PID())
+		err = fmt.Errorf("%w (backend %d does not show the lock that it was granted)", transaction.ErrTwoServers, s.PID())
 	}
-	if owner, ok := s.Owner().(lock.Owner); err == nil && ok {
-		_, err = owner.Transaction(row.Owner)
+	if name := transaction.Name(s); err == nil && name != "" && row.Owner != name {
+		err = transaction.ErrTwoServers
 	}
 	if err == nil {
 		err = early
 	}
 	if err == nil {
-		err = s.Proof.CheckInTime()
+		err = s.CheckInTime()
 	}
 	passed.Of(s).Store(err == nil)
 	return err
 }
 
+// An asker asks about the server's tenure.
+type asker struct {
+	tenure     func(context.Context, db.TenureParams) (db.TenureRow, error)
+	checkpoint func(context.Context) (db.LastCheckpointRow, error)
+}
+
+// on asks on a connection of the pool.
+func on(from *election.Source, inside bool) asker {
+	return asker{
+		func(ctx context.Context, p db.TenureParams) (db.TenureRow, error) {
+			return transaction.On(ctx, from, inside, (*db.Queries).Tenure, p)
+		},
+		func(ctx context.Context) (db.LastCheckpointRow, error) {
+			return transaction.On(ctx, from, inside, lastCheckpoint, nil)
+		},
+	}
+}
+
+// by asks on a session, or in transaction scope beside it: then the session must have its locks still.
+func by(s *election.Session) asker {
+	return asker{
+		func(ctx context.Context, p db.TenureParams) (db.TenureRow, error) {
+			return transaction.BesideThenStay(ctx, s, (*db.Queries).Tenure, p)
+		},
+		func(ctx context.Context) (db.LastCheckpointRow, error) {
+			return transaction.BesideThenStay(ctx, s, lastCheckpoint, nil)
+		},
+	}
+}
+
+func lastCheckpoint(q *db.Queries, ctx context.Context, _ any) (db.LastCheckpointRow, error) {
+	return q.LastCheckpoint(ctx)
+}
+
 // ask asks the server for how long it has been there. early is nil if that is long enough.
-func (p *Part) ask(ctx context.Context, from *session.Source, by session.Caller, lock db.TenureParams) (row db.TenureRow, early, err error) {
-	row, err = session.Ask(ctx, by, (*db.Queries).Tenure, lock)
+func (p *Part) ask(ctx context.Context, pool *sql.DB, lock db.TenureParams, by asker) (row db.TenureRow, early, err error) {
+	row, err = by.tenure(ctx, lock)
 	switch {
 	case err != nil:
 		return row, nil, fmt.Errorf("elector: ask the server how long it has run: %w", pgerr.Explain(err))
@@ -123,7 +155,7 @@ func (p *Part) ask(ctx context.Context, from *session.Source, by session.Caller,
 		return row, nil, pgerr.ErrServerReadOnly
 	}
 	on := tenure.Primary{Timeline: row.Timeline, Started: row.Started}
-	known, ran := tenure.Known(from.Pool(), on), micros(row.Ran)
+	known, ran := tenure.Known(pool, on), micros(row.Ran)
 	if known >= p.longest {
 		return row, nil, nil
 	}
@@ -144,8 +176,8 @@ func (p *Part) ask(ctx context.Context, from *session.Source, by session.Caller,
 
 // checkpointed returns for how long the server proves that it has been that primary; 0 if it proves
 // nothing. A server that refuses the question (42501: it was revoked) proves nothing.
-func checkpointed(ctx context.Context, by session.Caller, on tenure.Primary) (time.Duration, error) {
-	last, err := session.Do(ctx, by, (*db.Queries).LastCheckpoint)
+func checkpointed(ctx context.Context, by asker, on tenure.Primary) (time.Duration, error) {
+	last, err := by.checkpoint(ctx)
 	switch {
 	case pgerr.OfStatement(err):
 		return 0, nil

@@ -40,6 +40,7 @@ type Conn struct {
 	tx       *sql.Tx              // in which q asks; nil outside a transaction
 	prepared map[string]*sql.Stmt // by their texts
 	tainted  bool                 // other code has left a transaction open
+	inside   bool                 // all statements are made inside transactions, so nothing stays on the connection
 
 	slot   chan struct{}   // held by the call under way, and for ever by Discard
 	ctx    context.Context // of driver calls: done when the connection is given up
@@ -125,6 +126,12 @@ func (c *Conn) IsBroken() bool { return c.broken.Load() }
 // Taint records that other code has left a transaction open.
 func (c *Conn) Taint() { c.tainted = true }
 
+// StayInside promises that all statements are made inside transactions, so that nothing stays on the connection.
+func (c *Conn) StayInside() { c.inside = true }
+
+// StaysInside reports whether StayInside was called.
+func (c *Conn) StaysInside() bool { return c.inside }
+
 // IsBusy reports whether a call is under way, or the connection is waited on.
 func (c *Conn) IsBusy() bool { return len(c.slot) > 0 }
 
@@ -179,7 +186,7 @@ func (c *Conn) closeForGood(clean, dead bool) {
 		}
 		_ = c.tx.Rollback()
 	}
-	CloseForGood(context.WithoutCancel(c.ctx), c.conn, clean || c.tainted)
+	CloseForGood(context.WithoutCancel(c.ctx), c.conn, clean || c.tainted || c.inside)
 }
 
 // CloseForGood closes a connection, by the one portable way to tell the pool not to use

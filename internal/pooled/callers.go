@@ -3,50 +3,50 @@ package pooled
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/election"
+	"github.com/pgelector/pgelector/internal/live"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
-	"github.com/pgelector/pgelector/internal/session"
 )
 
-// Reading makes calls that read, on a connection of the pool and beside any session. It waits for
-// the answer until ctx ends, and no longer than timeout. The server has the same bound, for a client
-// that dies meanwhile: others choose how many locks a statement reads.
-func Reading(pool *sql.DB, timeout time.Duration) session.Caller {
-	bound := db.ApplySettingsParams{OnlyLocal: true, Settings: session.Encode([]session.Setting{{Name: "statement_timeout", Value: strconv.FormatInt(timeout.Milliseconds(), 10)}})}
-	read := onPool(pool, timeout, Ask)
-	return session.CallerFunc(func(ctx context.Context, call pin.Call, late func()) (bool, error) {
-		return read.Call(ctx, func(ctx context.Context, q *db.Queries) error {
-			if _, err := q.ApplySettings(ctx, bound); err != nil {
-				return err
-			}
-			return call(ctx, q)
-		}, late)
+// Read asks on a connection of the pool, beside any session. It waits for the answer until ctx ends, and no longer than
+// timeout. The server has the same bound, for a client that dies meanwhile: others choose how many locks a statement reads.
+func Read[A, T any](ctx context.Context, pool *sql.DB, timeout time.Duration, statement func(*db.Queries, context.Context, A) (T, error), argument A) (T, error) {
+	bound := db.ApplySettingsParams{OnlyLocal: true, Settings: election.Encode([]election.Setting{{Name: "statement_timeout", Value: strconv.FormatInt(timeout.Milliseconds(), 10)}})}
+	return onPool(ctx, pool, timeout, Ask, func(ctx context.Context, q *db.Queries) (value T, err error) {
+		if _, err := q.ApplySettings(ctx, bound); err != nil {
+			return value, err
+		}
+		return statement(q, ctx, argument)
 	})
 }
 
-// Looking is Reading without the bound in the server.
-func Looking(pool *sql.DB, timeout time.Duration) session.Caller { return onPool(pool, timeout, Ask) }
+// Look is Read without the bound in the server.
+func Look[A, T any](ctx context.Context, pool *sql.DB, timeout time.Duration, statement func(*db.Queries, context.Context, A) (T, error), argument A) (T, error) {
+	return onPool(ctx, pool, timeout, Ask, func(ctx context.Context, q *db.Queries) (T, error) { return statement(q, ctx, argument) })
+}
 
-// Writing is Reading for calls that write, without the bound in the server.
-func Writing(pool *sql.DB, timeout time.Duration) session.Caller { return onPool(pool, timeout, Tell) }
+// Write is Look for a statement that writes.
+func Write[A, T any](ctx context.Context, pool *sql.DB, timeout time.Duration, statement func(*db.Queries, context.Context, A) (T, error), argument A) (T, error) {
+	return onPool(ctx, pool, timeout, Tell, func(ctx context.Context, q *db.Queries) (T, error) { return statement(q, ctx, argument) })
+}
 
-func onPool(pool *sql.DB, timeout time.Duration, ask func(context.Context, Pool, func(db.DBTX) (any, error)) (any, error)) session.Caller {
-	return session.CallerFunc(func(ctx context.Context, call pin.Call, late func()) (bool, error) {
-		ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w within %v, one lease: %w", pgerr.ErrNoAnswer, timeout, context.DeadlineExceeded))
-		defer cancel()
-		return backoff.Answer(ctx, func() error {
-			_, err := ask(ctx, pool, func(q db.DBTX) (any, error) { return nil, call(ctx, db.New(q)) })
-			if ctx.Err() == nil && session.IsSuspicious(err) {
-				session.Suspect(pool)
-			}
-			return pgerr.CauseOr(ctx, err)
-		}, late)
+func onPool[T any](ctx context.Context, pool *sql.DB, timeout time.Duration, ask func(context.Context, Pool, func(db.DBTX) (T, error)) (T, error), call func(context.Context, *db.Queries) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w within %v, one lease: %w", pgerr.ErrNoAnswer, timeout, context.DeadlineExceeded))
+	defer cancel()
+	return backoff.Await(ctx, func(context.Context) (T, error) {
+		value, err := ask(ctx, pool, func(q db.DBTX) (T, error) { return call(ctx, db.New(q)) })
+		if ctx.Err() == nil && live.IsSuspicious(err) {
+			live.Suspect(pool)
+		}
+		return value, pgerr.CauseOr(ctx, err)
 	})
 }
 
@@ -61,4 +61,30 @@ func Evict(pool *sql.DB, pid int32, key, pair int64) {
 			return db.New(q).EvictHolder(ctx, db.EvictHolderParams{Pid: pid, Key: key, Pair: pair})
 		})
 	})
+}
+
+// An Evictor is a part that terminates the backends from which a session was moved, with a lock of ours.
+type Evictor struct {
+	election.NoPart
+	Locks func(s *election.Session) (key, pair int64, ok bool) // of the session; a transaction leaves none behind
+}
+
+// Ended terminates the backend that the session was moved from, and the one that it was moved to if that has a lock of ours.
+func (e Evictor) Ended(s *election.Session, cause error) {
+	if !errors.Is(cause, pgerr.ErrSessionPooled) || s.PID() == 0 {
+		return
+	}
+	key, pair, ok := e.Locks(s)
+	if !ok {
+		return
+	}
+	if moved, ok := errors.AsType[*election.Moved](cause); ok && len(moved.Granted) > 0 {
+		granted := moved.Granted[0]
+		if granted == key {
+			Evict(s.Source().Pool(), moved.To, key, pair)
+		} else {
+			Evict(s.Source().Pool(), moved.To, granted, granted)
+		}
+	}
+	Evict(s.Source().Pool(), s.PID(), key, pair)
 }

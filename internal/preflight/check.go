@@ -6,16 +6,18 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
+	"github.com/pgelector/pgelector/internal/election"
+	"github.com/pgelector/pgelector/internal/holder"
 	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/listen"
-	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/pgerr"
-	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/pin"
+	"github.com/pgelector/pgelector/internal/pooled"
 	"github.com/pgelector/pgelector/internal/transaction"
-	"github.com/pgelector/pgelector/internal/turn"
 )
 
 const oldestServer = 140000 // idle_session_timeout came with PostgreSQL 14
@@ -23,39 +25,58 @@ const oldestServer = 140000 // idle_session_timeout came with PostgreSQL 14
 // A Part checks a server before the first attempt and again after a failure: can it keep the promise,
 // and in which scope? It serves one Source.
 type Part struct {
-	session.NoPart
+	election.NoPart
+	Scope        *Scope
+	Pins         int              // connections that a session pins
 	refused      int              // transactions in a row, by a pooler that answers outside one
 	refusedSince time.Time        // the first
-	found        bool             // a pooler, which is why sessions are inside transactions
-	leftOut      map[string]error // the settings that the last check has left out, and reported
+	whole        bool             // the server takes all settings
 	elsewhere    bool             // the check has met a connection that leads elsewhere
+	pooler       bool             // found, which is why sessions are inside transactions
+	leftOut      map[string]error // the settings that the last check has left out, and reported
 }
 
 // Check comes before the lock: one that was granted through a transaction pooler would stay on a
 // backend that strangers share.
-func (p *Part) Check(ctx context.Context, from *session.Source) error {
+func (p *Part) Check(ctx context.Context, from *election.Source) error {
+	if err := pooled.CheckSize(from.Pool(), p.Pins); err != nil {
+		return err
+	}
 	waiting, cancel := context.WithTimeoutCause(ctx, from.Lease.Validity(), fmt.Errorf("%w to others within %v", pgerr.ErrNoAnswer, from.Lease.Validity()))
 	defer cancel()
-	from.ResetSettings() // another server may take them, and so may this one
-	p.elsewhere = false
+	from.LeaveOut() // another server may take all settings, and so may this one
+	p.whole, p.elsewhere = true, false
 	found, err := share(waiting, &transaction.Turns, from.Pool(), struct {
-		session.Scope
+		holder.Scope
 		lease.Lease
 		pins int
-	}{from.Scope, from.Lease, from.Pins}, func() (found session.Finding, whole bool, err error) {
-		found.Deaf, err = p.checkScope(ctx, from)
-		found.InTransaction, found.MetStandby, found.Pooled = from.InTransaction(), p.elsewhere, p.found
-		if err == nil && from.HasAllSettings() {
+	}{p.Scope.Chosen, from.Lease, p.Pins}, func() (found finding, whole bool, err error) {
+		found.deaf, err = p.checkScope(ctx, from)
+		found.inTransaction, found.metStandby, found.pooled = p.Scope.InTransaction(), p.elsewhere, p.pooler
+		if err == nil && p.whole {
 			p.leftOut = nil
 		}
-		return found, from.HasAllSettings(), err
+		return found, p.whole, err
 	})
 	if err == nil {
-		p.found = found.Pooled
-		from.Passed(found)
+		p.pooler = found.pooled
+		p.Scope.passed(found)
 	}
 	return err
 }
+
+// Kept returns an error if the pool was closed.
+func (p *Part) Kept(_ context.Context, s *election.Session) error {
+	return pooled.CheckOpen(s.Source().Pool())
+}
+
+// Beat ends the terms if the pool was closed. The session goes on, so that they end in order.
+func (p *Part) Beat(s *election.Session, _ election.Beat) error {
+	return pooled.CheckOpen(s.Source().Pool())
+}
+
+// Ended has the next check try transaction scope, if a session was moved to another backend.
+func (p *Part) Ended(_ *election.Session, cause error) { p.Scope.Suspect(cause) }
 
 // poolerRepeats is how often a failure that may have another cause than a pooler must show again.
 const poolerRepeats = 2
@@ -63,14 +84,14 @@ const poolerRepeats = 2
 // checkServer checks the server, on two connections; and on new ones again if statements were mixed up, or the
 // protocol was violated (08P01): by a pooler that mixes clients up, or is full, or has lost a
 // connection. deaf says why its connections cannot be waited on.
-func (p *Part) checkServer(ctx context.Context, from *session.Source) (deaf, err error) {
+func (p *Part) checkServer(ctx context.Context, from *election.Source) (deaf, err error) {
 	for repeats := from.Pool().Stats().Idle/2 + poolerRepeats; ; repeats-- { // each discards two connections
-		err = p.onPrimary(ctx, from, func(a *session.Session) error {
-			return p.onPrimary(ctx, from, func(b *session.Session) error { return p.checkPooler(ctx, from, a, b) })
+		err = p.onPrimary(ctx, from, func(a *probe) error {
+			return p.onPrimary(ctx, from, func(b *probe) error { return p.checkPooler(ctx, from, a, b) })
 		})
 		if err == nil {
 			err = p.passOver(func() error {
-				deaf, err = listen.Before(ctx, from, func(s *session.Session) error { return p.checkSettings(ctx, from, s) })
+				deaf, err = listen.Before(ctx, conns(ctx, from), func(c *pin.Conn) error { return p.checkSettings(ctx, from, &probe{conn: c, from: from}) })
 				return err
 			})
 		}
@@ -87,9 +108,16 @@ const maxServers = 3
 // may lead to a primary and its standbys in turn, and what one of them answers says nothing about the others:
 // another connection is asked.
 func (p *Part) isElsewhere(err error) bool {
-	is := errors.Is(err, pgerr.ErrServerReadOnly) || errors.Is(err, lock.ErrTwoServers)
+	is := errors.Is(err, pgerr.ErrServerReadOnly) || errors.Is(err, transaction.ErrTwoServers)
 	p.elsewhere = p.elsewhere || is
 	return is
+}
+
+// conns lends connections.
+func conns(ctx context.Context, from *election.Source) func(func(*pin.Conn) error) error {
+	return func(fn func(*pin.Conn) error) error {
+		return outside(ctx, from, func(p *probe) error { return fn(p.conn) })
+	}
 }
 
 // passOver calls lend for other connections while they lead elsewhere.
@@ -103,10 +131,10 @@ func (p *Part) passOver(lend func() error) (err error) {
 }
 
 // onPrimary lends fn a connection to a primary.
-func (p *Part) onPrimary(ctx context.Context, from *session.Source, fn func(*session.Session) error) error {
+func (p *Part) onPrimary(ctx context.Context, from *election.Source, fn func(*probe) error) error {
 	for n := 1; ; n++ {
 		found := false
-		err := from.LendIn(ctx, false, func(s *session.Session) error {
+		err := outside(ctx, from, func(s *probe) error {
 			if err := p.checkPrimary(ctx, from, s); err != nil {
 				return err
 			}
@@ -120,8 +148,8 @@ func (p *Part) onPrimary(ctx context.Context, from *session.Source, fn func(*ses
 }
 
 // checkPrimary returns nil if the session is on a primary that is new enough.
-func (p *Part) checkPrimary(ctx context.Context, from *session.Source, s *session.Session) error {
-	server, err := session.Describe(ctx, s)
+func (p *Part) checkPrimary(ctx context.Context, from *election.Source, s *probe) error {
+	server, err := s.describe(ctx)
 	switch {
 	case err != nil:
 		return fmt.Errorf("elector: check the server: %w", pgerr.Explain(err))
@@ -130,7 +158,7 @@ func (p *Part) checkPrimary(ctx context.Context, from *session.Source, s *sessio
 	case server.InRecovery:
 		return pgerr.ErrServerReadOnly
 	}
-	s.Backend.Set(server.Pid, server.Started)
+	s.pid, s.started = server.Pid, server.Started
 	from.ReachedPrimary()
 	return nil
 }
@@ -145,12 +173,12 @@ const turns = "abaabbababbbbaabaaab"
 // checkPooler asks two connections for their backends, of which each has told one. If it is no pooler's, a
 // connection reaches one backend, and the other does not. What the server counts or shows of a backend is no
 // evidence: one begins transactions by itself, to catch up with changes of the catalog, or to notify.
-func (p *Part) checkPooler(ctx context.Context, from *session.Source, a, b *session.Session) error {
-	if started, _ := b.Backend.Mark(); a.Backend.Is(b.PID(), started) {
-		return reachedBoth(b.PID())
+func (p *Part) checkPooler(ctx context.Context, from *election.Source, a, b *probe) error {
+	if a.is(b.pid, b.started) {
+		return reachedBoth(b.pid)
 	}
 	more := turns
-	if from.HasPassed() && !p.found {
+	if from.HasPassed() && !p.pooler {
 		more = turns[:len(turns)/2]
 	}
 	for _, turn := range more {
@@ -158,14 +186,14 @@ func (p *Part) checkPooler(ctx context.Context, from *session.Source, a, b *sess
 		if turn == 'b' {
 			s, other = b, a
 		}
-		server, err := session.Describe(ctx, s)
+		server, err := s.describe(ctx)
 		switch {
 		case err != nil:
 			return fmt.Errorf("elector: check for a pooler: %w", pgerr.Explain(err))
-		case other.Backend.Is(server.Pid, server.Started):
+		case other.is(server.Pid, server.Started):
 			return reachedBoth(server.Pid)
-		case !s.Backend.Is(server.Pid, server.Started):
-			return fmt.Errorf("%w: one connection reached backend %d, then %d", pgerr.ErrSessionPooled, s.PID(), server.Pid)
+		case !s.is(server.Pid, server.Started):
+			return fmt.Errorf("%w: one connection reached backend %d, then %d", pgerr.ErrSessionPooled, s.pid, server.Pid)
 		}
 	}
 	return nil
@@ -176,13 +204,13 @@ func reachedBoth(pid int32) error {
 }
 
 // checkSettings tries the settings inside a transaction.
-func (p *Part) checkSettings(ctx context.Context, from *session.Source, s *session.Session) error {
-	err := transaction.Try(ctx, s, from.Settings)
+func (p *Part) checkSettings(ctx context.Context, from *election.Source, s *probe) error {
+	err := s.try(ctx, from.Settings())
 	if pgerr.IsMixedUp(err) {
-		err = transaction.Try(ctx, s, from.Settings) // the transaction has failed with it
+		err = s.try(ctx, from.Settings()) // the transaction has failed with it
 	}
 	if refusesSetting(err) {
-		return p.dropRefusedSettings(ctx, from, s, session.LeaseSetting)
+		return p.dropRefusedSettings(ctx, from, s, "idle_session_timeout")
 	}
 	return pgerr.Explain(err)
 }
@@ -191,14 +219,12 @@ func (p *Part) checkSettings(ctx context.Context, from *session.Source, s *sessi
 // (client_connection_check_interval exists on Linux, macOS and the BSDs only), until the next check,
 // and reports them once. The one that is the lease must not be refused. A server in recovery refuses
 // transactions, and no setting.
-func (p *Part) dropRefusedSettings(ctx context.Context, from *session.Source, s *session.Session, lease string) error {
-	var taken []session.Setting
+func (p *Part) dropRefusedSettings(ctx context.Context, from *election.Source, s *probe, lease string) error {
 	refused := map[string]error{}
-	for _, one := range from.Settings {
-		err := transaction.Try(ctx, s, []session.Setting{one})
+	for _, one := range from.Settings() {
+		err := s.try(ctx, []election.Setting{one})
 		switch {
 		case err == nil:
-			taken = append(taken, one)
 		case !refusesSetting(err) || one.Name == lease:
 			return fmt.Errorf("elector: check the session settings: %s: %w", one.Name, pgerr.Explain(err))
 		default:
@@ -210,10 +236,11 @@ func (p *Part) dropRefusedSettings(ctx context.Context, from *session.Source, s 
 	}
 	for name, err := range refused {
 		if p.leftOut[name] == nil {
-			from.Report(ctx, session.SettingUp, err)
+			from.Report("set up", err)
 		}
 	}
-	from.Settings, p.leftOut = taken, refused
+	from.LeaveOut(slices.Collect(maps.Keys(refused))...)
+	p.whole, p.leftOut = len(refused) == 0, refused
 	return nil
 }
 
@@ -229,17 +256,17 @@ func refusesSetting(err error) bool {
 type passed struct {
 	what  any       // was checked
 	began time.Time // when
-	found session.Finding
+	found finding
 }
 
 // share calls check, alone on the pool. If an equal check began and passed while share waited, it
 // returns that finding: two hundred candidates that start at once ask the server little more than one
 // would. A finding is shared if the server took all settings: others need not find out which it refuses.
-func share(ctx context.Context, queues *turn.Queues, pool *sql.DB, what any, check func() (found session.Finding, whole bool, err error)) (session.Finding, error) {
+func share(ctx context.Context, queues *pooled.Queues, pool *sql.DB, what any, check func() (found finding, whole bool, err error)) (finding, error) {
 	asked := time.Now()
 	its, leave, err := queues.Take(ctx, pool)
 	if err != nil {
-		return session.Finding{}, fmt.Errorf("elector: wait to check the server: %w", err)
+		return finding{}, fmt.Errorf("elector: wait to check the server: %w", err)
 	}
 	defer leave()
 	if last, ok := its.Shared.(passed); ok && last.what == what && last.began.After(asked) {

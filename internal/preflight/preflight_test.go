@@ -12,10 +12,13 @@ import (
 	"github.com/lib/pq"
 	"github.com/lib/pq/pqerror"
 
+	"github.com/pgelector/pgelector/electortest"
+	"github.com/pgelector/pgelector/internal/election"
+	"github.com/pgelector/pgelector/internal/holder"
 	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/pgerr"
-	"github.com/pgelector/pgelector/internal/session"
-	"github.com/pgelector/pgelector/internal/turn"
+	"github.com/pgelector/pgelector/internal/pooled"
+	"github.com/pgelector/pgelector/internal/seat"
 )
 
 // bothDrivers returns the errors with which the drivers report an SQLSTATE.
@@ -39,15 +42,15 @@ func TestRefusesSettingRecognisesErrorsOfTheSettingOnly(t *testing.T) {
 // checks lets n candidates of a pool check the server at the same time. A check takes a second.
 // It counts the checks that were made and those that failed.
 func checks(n int, check func() (bool, error), leases ...lease.Lease) (made, failed int) {
-	var all turn.Queues
+	var all pooled.Queues
 	ended := make(chan error)
 	for i := range n {
 		go func() {
-			_, err := share(context.Background(), &all, nil, leases[i%len(leases)], func() (session.Finding, bool, error) {
+			_, err := share(context.Background(), &all, nil, leases[i%len(leases)], func() (finding, bool, error) {
 				made++ // one at a time
 				time.Sleep(time.Second)
 				whole, err := check()
-				return session.Finding{}, whole, err
+				return finding{}, whole, err
 			})
 			ended <- err
 		}()
@@ -85,19 +88,19 @@ func TestCandidatesThatWaitForTheirTurnShareACheckThatPassedMeanwhile(t *testing
 // A candidate that comes after the first has left waits for the second.
 func TestThereIsOneQueueWhileAnybodyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var all turn.Queues
+		var all pooled.Queues
 		ended := make(chan error)
 		checking := 0
 		for i := range 3 {
 			go func() {
 				time.Sleep(time.Duration(i) * 700 * time.Millisecond)
-				_, err := share(context.Background(), &all, nil, lease.Lease{}, func() (session.Finding, bool, error) {
+				_, err := share(context.Background(), &all, nil, lease.Lease{}, func() (finding, bool, error) {
 					if checking++; checking > 1 {
 						t.Errorf("%d checks at a time", checking)
 					}
 					time.Sleep(time.Second)
 					checking--
-					return session.Finding{}, false, nil
+					return finding{}, false, nil
 				})
 				ended <- err
 			}()
@@ -121,13 +124,13 @@ func TestACheckWithAnotherLeaseIsNotShared(t *testing.T) {
 
 func TestACheckThatBeganBeforeIsNotShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var all turn.Queues
+		var all pooled.Queues
 		made := 0
 		for range 3 {
-			_, err := share(t.Context(), &all, nil, lease.Lease{}, func() (session.Finding, bool, error) {
+			_, err := share(t.Context(), &all, nil, lease.Lease{}, func() (finding, bool, error) {
 				made++
 				time.Sleep(time.Second)
-				return session.Finding{}, true, nil
+				return finding{}, true, nil
 			})
 			if err != nil {
 				t.Error(err)
@@ -179,4 +182,54 @@ func TestOnlyRefusalsInARowShowThatAPoolerPermitsNoTransactions(t *testing.T) {
 			}
 		})
 	})
+}
+
+// The work of the terms returns before the session ends.
+func TestTheTermsOfAPoolThatIsClosedEndBeforeTheirSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := electortest.NewServer()
+		defer server.Close()
+		pool := server.Open()
+		defer pool.Close()
+		from := election.NewSource(pool, election.SessionConfig{CandidateID: "a", Lease: lease.Lease{Length: 10 * time.Second, Heartbeat: 2 * time.Second, Drain: time.Second},
+			Parts: []election.Part{&Part{Scope: NewScope(holder.Auto), Pins: 1}}})
+		a := election.New(from, election.Config{Key: 7}).Attempt(t.Context())
+		if a.Outcome != election.Granted {
+			t.Fatalf("got %+v", a)
+		}
+		s := a.Lock.Session()
+		if time.Sleep(3 * time.Second); s.TermContext().Err() != nil || from.MayKeep(t.Context(), s) != nil {
+			t.Errorf("the terms have ended by %v", context.Cause(s.TermContext()))
+		}
+		_ = pool.Close()
+		time.Sleep(3 * time.Second)
+		if cause := context.Cause(s.TermContext()); !errors.Is(cause, pgerr.ErrPoolClosed) || s.EndIfExpired() != nil {
+			t.Errorf("the terms have ended by %v, the session by %v", cause, s.EndIfExpired())
+		}
+		if err := from.MayKeep(t.Context(), s); !errors.Is(err, pgerr.ErrPoolClosed) {
+			t.Errorf("the session may be kept: %v", err)
+		}
+		s.Close()
+	})
+}
+
+// Where locks of sessions are stubs, and where a session was moved, transactions may do.
+func TestWhatSessionScopeDoesNotPermitIsTriedInTransactions(t *testing.T) {
+	for name, c := range map[string]struct {
+		chosen holder.Scope
+		err    error
+		want   bool
+	}{
+		"stubs":                    {holder.Auto, seat.ErrStubs, true},
+		"a session was moved":      {holder.Auto, &election.Moved{From: 1, To: 2}, true},
+		"statements were mixed up": {holder.Auto, pgerr.ErrMixedUp, false},
+		"a session was lost":       {holder.Auto, pgerr.ErrSessionLost, false},
+		"stubs, in session scope":  {holder.SessionScope, seat.ErrStubs, false},
+		"moved, in session scope":  {holder.SessionScope, pgerr.ErrSessionPooled, false},
+	} {
+		p := &Part{Scope: NewScope(c.chosen)}
+		if p.Ended(nil, c.err); p.Scope.suspected.Load() != c.want {
+			t.Errorf("%s: suspected: %t", name, !c.want)
+		}
+	}
 }

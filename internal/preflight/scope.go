@@ -5,37 +5,97 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/election"
+	"github.com/pgelector/pgelector/internal/holder"
 	"github.com/pgelector/pgelector/internal/listen"
-	"github.com/pgelector/pgelector/internal/lock"
-	"github.com/pgelector/pgelector/internal/pair"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/pin"
 	"github.com/pgelector/pgelector/internal/pooled"
-	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/seat"
 	"github.com/pgelector/pgelector/internal/transaction"
 )
+
+// A Scope is what the check has found of a pool: whether elections are led inside transactions, and whether its connections can be
+// waited on. Any goroutine may call the exported methods.
+type Scope struct {
+	Chosen    holder.Scope // Auto: SessionScope, unless shared backends are found
+	inside    atomic.Bool
+	suspected atomic.Bool           // a check had passed, and session scope does not work
+	standby   atomic.Bool           // the last check has met connections to a standby
+	deaf      atomic.Pointer[error] // why connections cannot be waited on; nil until tried
+}
+
+// NewScope makes the scope before the first check.
+func NewScope(chosen holder.Scope) *Scope {
+	s := &Scope{Chosen: chosen}
+	s.inside.Store(chosen == holder.TransactionScope)
+	return s
+}
+
+// A finding is what a check has found of a server that passed.
+type finding struct {
+	inTransaction bool  // in transaction scope
+	deaf          error // why the driver's connections cannot be waited on; nil if they can
+	metStandby    bool  // other connections of the pool led to a standby
+	pooled        bool  // in transaction scope because of a pooler
+}
+
+// InTransaction reports whether sessions have their locks inside transactions.
+func (s *Scope) InTransaction() bool { return s.inside.Load() }
+
+func (s *Scope) passed(found finding) {
+	s.inside.Store(found.inTransaction)
+	s.deaf.Store(&found.deaf)
+	s.standby.Store(found.metStandby)
+}
+
+// MetStandby reports whether the last check has met connections to a standby: the pool may lead there in turn.
+func (s *Scope) MetStandby() bool { return s.standby.Load() }
+
+// errUnchecked is why a session is not listened on before the first check of its server.
+var errUnchecked = errors.New("elector: the server has not been checked yet")
+
+// ListensForLoss returns nil if the connections of sessions are waited on between two
+// statements, so that their loss is known at once. Otherwise it says why they cannot be: then
+// the loss is looked for each 250 ms.
+func (s *Scope) ListensForLoss() error {
+	if why := s.deaf.Load(); why != nil {
+		return *why
+	}
+	return errUnchecked
+}
+
+// Suspect makes the next check try transaction scope, if err shows what the last check missed:
+// a session was moved to another backend, or locks of sessions are stubs. The campaign, or a session that ends, calls it.
+func (s *Scope) Suspect(err error) {
+	if s.Chosen == holder.Auto && (errors.Is(err, seat.ErrStubs) || errors.Is(err, pgerr.ErrSessionPooled) && !errors.Is(err, pgerr.ErrMixedUp)) {
+		s.suspected.Store(true)
+	}
+}
 
 // refusedFor is how long a pooler must refuse each transaction to be one that permits none.
 const refusedFor = 10 * time.Second
 
 // checkScope checks the server, and chooses the scope. deaf says why connections cannot be waited on.
-func (p *Part) checkScope(ctx context.Context, from *session.Source) (deaf, err error) {
+func (p *Part) checkScope(ctx context.Context, from *election.Source) (deaf, err error) {
 	var outside error
-	if p.found && from.InTransaction() && p.isDirect(ctx, from, &deaf) {
-		p.found = false
-		from.UseTransactions(false)
+	if p.pooler && p.Scope.InTransaction() && p.isDirect(ctx, from, &deaf) {
+		p.pooler = false
+		p.Scope.inside.Store(false)
 		return deaf, nil
 	}
-	if !from.InTransaction() && !from.Suspected {
+	if !p.Scope.InTransaction() && !p.Scope.suspected.Load() {
 		deaf, outside = p.checkServer(ctx, from)
-		if from.Scope == session.SessionScope || !errors.Is(outside, pgerr.ErrSessionPooled) {
+		if p.Scope.Chosen == holder.SessionScope || !errors.Is(outside, pgerr.ErrSessionPooled) {
 			return deaf, outside
 		}
 	}
 	deaf, named, err := p.checkTransactions(ctx, from)
-	from.Suspected = ctx.Err() != nil // if ctx has ended, the next check goes on here; else it starts over
+	p.Scope.suspected.Store(ctx.Err() != nil) // if ctx has ended, the next check goes on here; else it starts over
 	if err != nil && outside != nil && !from.Refuses(err) {
 		// Temporary, as when the pooler is full.
 		return nil, fmt.Errorf("%w (inside a transaction, because a pooler shares backends)", err)
@@ -52,14 +112,14 @@ func (p *Part) checkScope(ctx context.Context, from *session.Source) (deaf, err 
 	case named && errors.Is(outside, pgerr.ErrSessionPooled):
 		return nil, pgerr.ErrMixedUp // by names that other clients of the pooler have, too
 	}
-	p.found = p.found || outside != nil
-	from.UseTransactions(true)
+	p.pooler = p.pooler || outside != nil
+	p.Scope.inside.Store(true)
 	return deaf, nil
 }
 
 // isDirect reports whether the pool leads to the server itself, although an earlier check has found a pooler: the
 // pool may lead elsewhere now. It leaves most of the time to the check of transactions, which may need it.
-func (p *Part) isDirect(ctx context.Context, from *session.Source, deaf *error) bool {
+func (p *Part) isDirect(ctx context.Context, from *election.Source, deaf *error) bool {
 	brief, cancel := context.WithTimeout(ctx, from.Lease.Validity()/4)
 	defer cancel()
 	var err error
@@ -71,9 +131,9 @@ func (p *Part) isDirect(ctx context.Context, from *session.Source, deaf *error) 
 // between two statements, and that its locks end with it. named reports whether the driver
 // keeps prepared statements with names of its own. It checks that again, on new connections, if
 // the end of a backend may be the cause.
-func (p *Part) checkTransactions(ctx context.Context, from *session.Source) (deaf error, named bool, err error) {
+func (p *Part) checkTransactions(ctx context.Context, from *election.Source) (deaf error, named bool, err error) {
 	for repeats := poolerRepeats; ; repeats-- {
-		if deaf, err = listen.Before(ctx, from, func(s *session.Session) error { return pingOutside(ctx, s) }); err == nil {
+		if deaf, err = listen.Before(ctx, conns(ctx, from), func(c *pin.Conn) error { return pingOutside(ctx, &probe{conn: c, from: from}) }); err == nil {
 			named, err = p.checkTransactionsOnce(ctx, from)
 		} else {
 			p.refused = 0
@@ -85,8 +145,8 @@ func (p *Part) checkTransactions(ctx context.Context, from *session.Source) (dea
 }
 
 // pingOutside sends a statement that no driver prepares, outside a transaction.
-func pingOutside(ctx context.Context, s *session.Session) error {
-	if err := session.PingDriver(ctx, s); err != nil {
+func pingOutside(ctx context.Context, s *probe) error {
+	if err := s.ping(ctx); err != nil {
 		return fmt.Errorf("elector: ask outside a transaction: "+transaction.NoAnswer+": %w", pgerr.Explain(err))
 	}
 	return nil
@@ -111,37 +171,39 @@ func (p *Part) permits(err error) error {
 	return err
 }
 
-func (p *Part) checkTransactionsOnce(ctx context.Context, from *session.Source) (named bool, err error) {
+func (p *Part) checkTransactionsOnce(ctx context.Context, from *election.Source) (named bool, err error) {
 	named, err = p.tryTransactions(ctx, from)
 	if !refusesSetting(err) {
 		return named, err
 	}
-	err = from.LendIn(ctx, false, func(s *session.Session) error { return p.dropRefusedSettings(ctx, from, s, session.LeaseInside) })
+	err = outside(ctx, from, func(s *probe) error {
+		return p.dropRefusedSettings(ctx, from, s, "idle_in_transaction_session_timeout")
+	})
 	if err != nil {
 		return false, err
 	}
 	return p.tryTransactions(ctx, from)
 }
 
-func (p *Part) tryTransactions(ctx context.Context, from *session.Source) (named bool, err error) {
+func (p *Part) tryTransactions(ctx context.Context, from *election.Source) (named bool, err error) {
 	for n := 1; ; n++ {
 		begun, found := false, false
-		err = from.LendIn(ctx, true, func(a *session.Session) error {
+		err = inside(ctx, from, func(a *probe) error {
 			begun = true
 			_ = p.permits(nil)
 			if err := p.checkPrimary(ctx, from, a); err != nil {
 				return err
 			}
-			rows, err := session.Do(ctx, a.Simple(), (*db.Queries).NamedStatement)
+			rows, err := ask(ctx, a, func(q *db.Queries, ctx context.Context, _ any) (int64, error) { return q.NamedStatement(ctx) }, nil)
 			if named = rows > 0; err == nil {
-				err = transaction.Apply(ctx, a, from.Settings)
+				err = a.apply(ctx, from.Settings())
 			}
 			if err != nil {
 				return pgerr.Explain(err)
 			}
 			found = true
 			return p.passOver(func() error {
-				return from.LendIn(ctx, true, func(b *session.Session) error { return compareTransactions(ctx, a, b) })
+				return inside(ctx, from, func(b *probe) error { return compareTransactions(ctx, a, b) })
 			})
 		})
 		if !begun {
@@ -154,21 +216,21 @@ func (p *Part) tryTransactions(ctx context.Context, from *session.Source) (named
 }
 
 // compareTransactions has a hold a lock inside its transaction, and b look at it.
-func compareTransactions(ctx context.Context, a, b *session.Session) error {
-	looks := func(s *session.Session) (db.ShowsSnapshotRow, error) {
-		row, err := session.Ask(ctx, s.Fresh(), (*db.Queries).ShowsSnapshot, a.PID())
+func compareTransactions(ctx context.Context, a, b *probe) error {
+	looks := func(s *probe) (db.ShowsSnapshotRow, error) {
+		row, err := ask(ctx, s, (*db.Queries).ShowsSnapshot, a.pid)
 		return row, pgerr.Explain(err)
 	}
 	own, err := looks(a)
 	if err != nil {
 		return err
 	}
-	a.Backend.SetMark(own.Started, own.Mark) // which DescribeServer has set
+	a.started, a.mark = own.Started, own.Mark // which DescribeServer has set
 	key := int64(rand.Uint64())
-	if _, err := pair.TryBy(ctx, a, a.Fresh(), key); err != nil {
+	if _, err := a.tryPair(ctx, key); err != nil {
 		return pgerr.Explain(err)
 	}
-	switch err := a.Stay(ctx); {
+	switch err := a.goesOn(ctx); {
 	case errors.Is(err, transaction.ErrOver):
 		return pgerr.Wrap(pgerr.ErrSessionPooled, err)
 	case err != nil:
@@ -180,25 +242,25 @@ func compareTransactions(ctx context.Context, a, b *session.Session) error {
 	}
 	switch {
 	case seen.Started != own.Started:
-		return lock.ErrTwoServers
-	case seen.Pid == a.PID():
+		return transaction.ErrTwoServers
+	case seen.Pid == a.pid:
 		return fmt.Errorf("%w: even inside a transaction", pgerr.ErrSessionPooled)
 	case seen.Held:
 		return fmt.Errorf("%w: the driver leaves a snapshot in an idle transaction, which would hold back VACUUM", pgerr.ErrSessionPooled)
 	}
-	switch taken, err := pair.IsFree(ctx, b.Fresh(), key); {
+	switch taken, err := b.isFree(ctx, key); {
 	case err != nil:
 		return pgerr.Explain(err)
 	case taken:
-		if err := a.Stay(ctx); err != nil { // its lock has ended with its backend
+		if err := a.goesOn(ctx); err != nil { // its lock has ended with its backend
 			return pgerr.Explain(err)
 		}
 		return pgerr.ErrNoAdvisoryLocks
 	}
-	if err := a.Owner().RollBack(ctx); err != nil {
+	if err := a.rollBack(ctx); err != nil {
 		return err
 	}
-	switch freed, err := pair.IsFree(ctx, b.Fresh(), key); {
+	switch freed, err := b.isFree(ctx, key); {
 	case err != nil:
 		return pgerr.Explain(err)
 	case !freed:

@@ -11,24 +11,29 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/election"
+	"github.com/pgelector/pgelector/internal/live"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pooled"
-	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/transaction"
 )
 
 // A Part compares the servers that the sessions of a candidate are on. It may serve several Sources of
 // one pool. Any goroutine may call its methods.
 type Part struct {
-	session.NoPart
+	election.NoPart
 	lookAfter time.Duration
+	inside    func() bool // whether candidates lead inside transactions
 	newest    newest
 }
 
 // New makes the part. A session that is kept has the pool asked for another server after lookAfter.
-func New(lookAfter time.Duration) *Part { return &Part{lookAfter: lookAfter} }
+func New(lookAfter time.Duration, inside func() bool) *Part {
+	return &Part{lookAfter: lookAfter, inside: inside}
+}
 
 // places are what is known of the server that each session is on.
-var places session.PerSession[place]
+var places election.PerSession[place]
 
 type place struct {
 	identity atomic.Pointer[identity] // nil until asked
@@ -38,28 +43,22 @@ type place struct {
 
 // Check asks which server the pool reaches, if this candidate was granted a lock before. It may now be a
 // promoted one, and that session on the old primary ended before it was compared with it.
-func (p *Part) Check(ctx context.Context, from *session.Source) error {
+func (p *Part) Check(ctx context.Context, from *election.Source) error {
 	if p.newest.granted.Load() == 0 {
 		return nil
 	}
-	_ = from.With(ctx, func(s *session.Session) error {
-		own, err := identify(ctx, s)
-		if own.Timeline > p.newest.granted.Load() { // never, if the role may not ask
-			p.newest.saw(own)
-		}
-		return err
-	})
+	if row, err := p.probe(ctx, from); err == nil && row.Timeline > p.newest.granted.Load() { // never, if the role may not ask
+		p.newest.saw(row)
+	}
 	return nil
 }
 
 // Lent returns an error if the session is on an older primary than was just seen.
-func (p *Part) Lent(ctx context.Context, _ *session.Source, s *session.Session) error {
-	if s.InTransaction() {
+func (p *Part) Lent(ctx context.Context, s *election.Session) error {
+	if transaction.IsOf(s) {
 		places.Of(s).identity.Store(nil) // a pooler may lead each transaction to another server
-	} else {
-		s.AtEnd(func() { p.still(s) })
 	}
-	newest, ok := p.newest.within(s.Proof.Lease.Length)
+	newest, ok := p.newest.within(s.Lease().Length)
 	if !ok {
 		return nil
 	}
@@ -70,41 +69,44 @@ func (p *Part) Lent(ctx context.Context, _ *session.Source, s *session.Session) 
 	return err
 }
 
+// Ended remembers when the session was last on the newest primary.
+func (p *Part) Ended(s *election.Session, _ error) { p.still(s) }
+
 // Kept compares the session's server with another that the pool has reached. While the session is not
 // started, it has the pool asked for another: a follower makes no heartbeats that would find that out.
-func (p *Part) Kept(ctx context.Context, from *session.Source, s *session.Session) error {
+func (p *Part) Kept(ctx context.Context, s *election.Session) error {
 	p.still(s)
 	err := p.compareMet(ctx, s)
 	if err == nil && !s.IsStarted() {
-		p.lookAround(from.Copy(), s)
+		p.lookAround(s)
 	}
 	return err
 }
 
-// Enter remembers the timeline on which a lock was granted.
-func (p *Part) Enter(_ context.Context, _ *session.Source, _ *session.Session, g session.Grant) error {
+// Granted remembers the timeline on which a lock was granted.
+func (p *Part) Granted(_ context.Context, _ *election.Session, g election.Grant) error {
 	p.newest.granted.Store(g.Timeline)
 	return nil
 }
 
-// Granted returns the timeline on which the last lock was granted.
-func (p *Part) Granted() int64 { return p.newest.granted.Load() }
+// LastGranted returns the timeline on which the last lock was granted.
+func (p *Part) LastGranted() int64 { return p.newest.granted.Load() }
 
 // Beat ends a session on an old primary, if the pool has reached the promoted one.
-func (p *Part) Beat(s *session.Session, _ session.Beat) error { return p.compareMet(s.Context(), s) }
+func (p *Part) Beat(s *election.Session, _ election.Beat) error { return p.compareMet(s.Context(), s) }
 
 // still records that the session is on the newest primary, if it is.
-func (p *Part) still(s *session.Session) {
-	p.newest.still(places.Of(s).identity.Load(), s.Proof.RenewedAt())
+func (p *Part) still(s *election.Session) {
+	p.newest.still(places.Of(s).identity.Load(), s.RenewedAt())
 }
 
 // identify asks which server the session is on. A primary is asked once.
-func identify(ctx context.Context, s *session.Session) (identity, error) {
+func identify(ctx context.Context, s *election.Session) (identity, error) {
 	here := places.Of(s)
 	if own := here.identity.Load(); own != nil {
 		return *own, nil
 	}
-	row, err := session.Do(ctx, s.Trial(), (*db.Queries).Identify)
+	row, err := election.Do(ctx, s, (*db.Queries).Identify)
 	own := identity{row}
 	if err == nil && !own.isStandby() {
 		here.identity.Store(&own)
@@ -114,7 +116,7 @@ func identify(ctx context.Context, s *session.Session) (identity, error) {
 
 // compareMet ends the session, and returns the cause, if the pool has reached a server that was promoted
 // while the session's own still answers.
-func (p *Part) compareMet(ctx context.Context, s *session.Session) error {
+func (p *Part) compareMet(ctx context.Context, s *election.Session) error {
 	if other := places.Of(s).met.Swap(nil); other != nil {
 		return p.compare(ctx, s, *other)
 	}
@@ -123,7 +125,7 @@ func (p *Part) compareMet(ctx context.Context, s *session.Session) error {
 
 // compare ends the session, and returns the cause, if the other server was promoted while the session's
 // own still answers.
-func (p *Part) compare(ctx context.Context, s *session.Session, other identity) error {
+func (p *Part) compare(ctx context.Context, s *election.Session, other identity) error {
 	own, err := identify(ctx, s)
 	if err != nil || !own.isOlderThan(other) {
 		return nil
@@ -133,14 +135,14 @@ func (p *Part) compare(ctx context.Context, s *session.Session, other identity) 
 }
 
 // IsOn reports whether the session is on that server, as far as can be known.
-func (p *Part) IsOn(ctx context.Context, s *session.Session, row db.IdentifyRow) bool {
+func (p *Part) IsOn(ctx context.Context, s *election.Session, row db.IdentifyRow) bool {
 	own, err := identify(ctx, s)
 	return err == nil && own.System == row.System && own.Timeline == row.Timeline
 }
 
 // Elsewhere is the error of a transaction whose pool has reached another server or database than the
 // session. The session goes on unless that server was promoted since.
-func (p *Part) Elsewhere(ctx context.Context, s *session.Session, row db.IdentifyRow) error {
+func (p *Part) Elsewhere(ctx context.Context, s *election.Session, row db.IdentifyRow) error {
 	reached := identity{row}
 	if err := p.compare(ctx, s, reached); err != nil {
 		return err
@@ -163,7 +165,7 @@ func (p *Part) Elsewhere(ctx context.Context, s *session.Session, row db.Identif
 
 // lookAround asks which server the pool reaches, after a while and beside the session, unless it is just
 // doing so.
-func (p *Part) lookAround(from *session.Source, s *session.Session) {
+func (p *Part) lookAround(s *election.Session) {
 	here := places.Of(s)
 	if !here.looking.CompareAndSwap(false, true) {
 		return
@@ -173,25 +175,29 @@ func (p *Part) lookAround(from *session.Source, s *session.Session) {
 		if !backoff.Sleep(s.Context(), p.lookAfter) {
 			return
 		}
-		_ = from.With(s.Context(), func(other *session.Session) error {
-			reached, err := identify(s.Context(), other)
-			if err == nil {
-				here.met.Store(&reached)
-			}
-			return err
-		})
+		if reached, err := p.probe(s.Context(), s.Source()); err == nil {
+			here.met.Store(&reached)
+		}
 	})
 }
+
+// probe asks which server the pool reaches.
+func (p *Part) probe(ctx context.Context, from *election.Source) (identity, error) {
+	row, err := transaction.On(ctx, from, p.inside(), ask, nil)
+	return identity{row}, err
+}
+
+func ask(q *db.Queries, ctx context.Context, _ any) (db.IdentifyRow, error) { return q.Identify(ctx) }
 
 // ProbeServer asks which server the pool reaches, and has the sessions of the pool compare theirs with
 // it. It waits until ctx ends, and no longer than timeout.
 func ProbeServer(ctx context.Context, pool *sql.DB, timeout time.Duration) {
-	row, err := session.Do(ctx, pooled.Looking(pool, timeout), (*db.Queries).Identify)
+	row, err := pooled.Look(ctx, pool, timeout, ask, nil)
 	if err != nil {
 		return
 	}
 	other := identity{row}
-	session.EachLive(pool, func(s *session.Session) {
+	live.Each(pool, func(s *election.Session) {
 		here := places.Of(s)
 		if own := here.identity.Load(); own == nil || own.isOlderThan(other) {
 			here.met.Store(&other)

@@ -4,121 +4,102 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/drivertest"
+	"github.com/pgelector/pgelector/internal/election"
 	"github.com/pgelector/pgelector/internal/lease"
-	"github.com/pgelector/pgelector/internal/lock"
-	"github.com/pgelector/pgelector/internal/pair"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/queue"
-	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/seat"
 )
 
-// answering runs a test with a session whose driver answers by the names of statements.
-func answering(t *testing.T, answers map[string]drivertest.Rows, errs map[string]error, test func(t *testing.T, driver *drivertest.Driver, from *session.Source)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		driver := drivertest.ByName(answers, errs)
-		pool := driver.Open()
-		defer pool.Close()
-		test(t, driver, session.NewSource(pool, session.Config{Name: "web-1", Scope: session.SessionScope, Lease: lease.Lease{Length: 10 * time.Second, Heartbeat: 2 * time.Second, Drain: 2 * time.Second},
-			Report: func(context.Context, session.Task, error) {}}))
-	})
-}
-
-func TestALockOfASessionsOwnIsHeldOrTheErrorSaysWhyNot(t *testing.T) {
-	errTaken := errors.New("taken")
-	for name, c := range map[string]struct {
-		granted bool
-		err     error
-		want    error
-	}{"held": {granted: true}, "taken": {want: errTaken}, "failed": {err: drivertest.State("53200"), want: drivertest.State("53200")}} {
-		t.Run(name, func(t *testing.T) {
-			answering(t, map[string]drivertest.Rows{"TryPair": {{c.granted}}}, map[string]error{"TryPair": c.err}, func(t *testing.T, _ *drivertest.Driver, from *session.Source) {
-				s, err := from.Borrow(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer s.Discard()
-				if err := pair.Hold(s, 7, errTaken); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
-					t.Errorf("got %v, want %v", err, c.want)
-				}
-			})
-		})
-	}
-}
-
-func TestASessionIsOpenedOnlyOnAPrimaryAndOutsideATransaction(t *testing.T) {
-	for name, c := range map[string]struct {
-		prepared, inside drivertest.Rows
-		want             error
-	}{
-		"a primary":                {drivertest.Rows{{int64(5), false, "", "then"}}, drivertest.Rows{{false}}, nil},
-		"a standby":                {drivertest.Rows{{int64(5), true, "", "then"}}, drivertest.Rows{{false}}, pgerr.ErrServerReadOnly},
-		"a transaction of another": {drivertest.Rows{{int64(5), false, "", "then"}}, drivertest.Rows{{true}}, pgerr.ErrOpenTransaction},
-	} {
-		t.Run(name, func(t *testing.T) {
-			answering(t, map[string]drivertest.Rows{"PrepareWait": c.prepared, "InTransaction": c.inside}, nil, func(t *testing.T, _ *drivertest.Driver, from *session.Source) {
-				s, err := queue.OpenChecked(t.Context(), from)
-				if !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
-					t.Errorf("got %v, want %v", err, c.want)
-				}
-				if err == nil {
-					if s.PID() != 5 || !s.Backend.Is(5, "then") || s.Backend.Is(6, "then") || s.Backend.Is(5, "now") {
-						t.Errorf("on backend %d", s.PID())
-					}
-					s.Discard()
-				}
-				if n := from.Pool().Stats().InUse; n != 0 {
-					t.Errorf("%d connections are in use", n)
-				}
-			})
-		})
-	}
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	pid   = 1
-	token = 1<<48 | 745
+	pid   = int64(1)
+	token = int64(1<<48 | 745)
 )
 
-// An attempter is a Dedicated on a driver that answers by script.
-type attempter struct {
-	*lock.Dedicated
-	driver  *drivertest.Driver
+// A lent is a session of session scope that was lent, on a driver that answers by script.
+type lent struct {
+	*drivertest.Driver
+	on      *election.Election
+	session *election.Session
 	answers map[string]drivertest.Rows // by the name of the statement; one row, or none
 	errs    map[string]error
+	ended   error // why the session has ended; nil while it goes on
 }
 
-// attempting runs a test in virtual time with an attempter, and a session that it has borrowed.
-func attempting(t *testing.T, test func(t *testing.T, a *attempter, s *session.Session)) {
+// lending runs a test in virtual time with a session that was lent, and that has a backend.
+func lending(t *testing.T, test func(t *testing.T, l *lent)) {
 	t.Helper()
-	a := &attempter{errs: map[string]error{}, answers: map[string]drivertest.Rows{
-		"Confirm": {{true, int64(pid), int64(token), "0", false, ""}}, "EvictHolder": {{true}}, "TryAsDeputy": {{true, int64(pid)}},
-	}}
-	answering(t, a.answers, a.errs, func(t *testing.T, driver *drivertest.Driver, from *session.Source) {
-		a.driver = driver
-		a.Dedicated = &lock.Dedicated{Config: lock.Config{Key: 7, ReportHolder: func() bool { return false }}, Source: from}
-		s, err := from.Borrow(t.Context())
-		if err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		l := &lent{errs: map[string]error{}, answers: map[string]drivertest.Rows{
+			"TryLock": {{"deputy", true, pid, int64(2), "leader"}}, "TryAsDeputy": {{true, pid}}, "Confirm": {{true, pid, token, "0", false, ""}},
+			"TrialLock": {{true}}, "Ping": {{pid, false, false}}, "PrepareWait": {{pid, false, "", "then"}},
+		}}
+		l.Driver = drivertest.ByName(l.answers, l.errs)
+		pool := l.Open()
+		defer pool.Close()
+		asks := &seat.Asks{Sit: true}
+		from := election.NewSource(pool, election.SessionConfig{CandidateID: "web-1", Lease: lease.Lease{Length: 10 * time.Second, Heartbeat: 2 * time.Second, Drain: 2 * time.Second},
+			Statements: func(*election.Source) election.Statements { return &seat.Statements{Asks: asks} }, Parts: []election.Part{l}})
+		l.on = election.New(from, election.Config{Key: 7})
+		a := l.on.Attempt(t.Context())
+		if a.Kept == nil || a.Kept.PID() != int32(pid) || !asks.Seated {
+			t.Fatalf("got %+v", a)
 		}
-		s.Backend.SetPID(pid)
-		a.driver.Calls()
-		test(t, a, s)
+		l.session = a.Kept
+		l.Calls()
+		test(t, l)
+		l.session.Fail(errors.New("enough"))
+		l.session.Close()
+		if n := pool.Stats().InUse; n != 0 {
+			t.Errorf("%d connections are in use", n)
+		}
 	})
 }
 
-// ended fails the test unless the session has ended with an error that wraps the target.
-func ended(t *testing.T, s *session.Session, target error) {
-	t.Helper()
-	if err := s.EndIfExpired(); !errors.Is(err, target) {
-		t.Errorf("the session has ended by %v, want %v", err, target)
+func (l *lent) Check(context.Context, *election.Source) error                    { return nil }
+func (l *lent) Lent(context.Context, *election.Session) error                    { return nil }
+func (l *lent) Kept(context.Context, *election.Session) error                    { return nil }
+func (l *lent) Granted(context.Context, *election.Session, election.Grant) error { return nil }
+func (l *lent) Started(*election.Session)                                        {}
+func (l *lent) Beat(*election.Session, election.Beat) error                      { return nil }
+func (l *lent) Ended(_ *election.Session, cause error)                           { l.ended = cause }
+
+// wait is how the sessions of the tests wait.
+var wait = seat.Wait{Role: "deputy", Key: 7, For: time.Second}
+
+func TestASessionThatWaitsIsPreparedOnItsBackendOfAPrimary(t *testing.T) {
+	for name, c := range map[string]struct {
+		row  drivertest.Rows
+		err  error
+		want error
+	}{
+		"a primary":       {row: drivertest.Rows{{pid, false, "", "then"}}},
+		"a standby":       {row: drivertest.Rows{{pid, true, "", "then"}}, want: pgerr.ErrServerReadOnly},
+		"another backend": {row: drivertest.Rows{{int64(9), false, "", "then"}}, want: pgerr.ErrSessionPooled},
+		"failed":          {err: drivertest.State("57P01"), want: drivertest.State("57P01")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lending(t, func(t *testing.T, l *lent) {
+				l.answers["PrepareWait"], l.errs["PrepareWait"] = c.row, c.err
+				if err := queue.Prepare(t.Context(), l.session, wait); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
+					t.Errorf("got %v, want %v", err, c.want)
+				}
+				a := l.on.Again(t.Context(), l.session)
+				if waited := slices.Contains(l.Calls(), "exec WaitLock"); waited != (c.want == nil) || a.Outcome != election.Granted {
+					t.Errorf("waited: %t; got %+v", waited, a)
+				}
+			})
+		})
 	}
 }
 
@@ -127,38 +108,34 @@ func TestASecondTryKeepsItsSessionUnlessItsAnswerIsInDoubt(t *testing.T) {
 		answer drivertest.Rows
 		err    error
 		want   error
-		evicts bool
 	}{
-		"granted":                        {answer: drivertest.Rows{{true, int64(pid)}}},
-		"busy":                           {answer: drivertest.Rows{{false, int64(pid)}}},
-		"granted to another backend":     {answer: drivertest.Rows{{true, int64(9)}}, want: pgerr.ErrSessionPooled, evicts: true},
+		"granted":                        {answer: drivertest.Rows{{true, pid}}},
+		"busy":                           {answer: drivertest.Rows{{false, pid}}},
+		"granted to another backend":     {answer: drivertest.Rows{{true, int64(9)}}, want: pgerr.ErrSessionPooled},
 		"busy, says another backend":     {answer: drivertest.Rows{{false, int64(9)}}, want: pgerr.ErrSessionPooled},
 		"an error, of a statement or so": {err: drivertest.State("57P01"), want: drivertest.State("57P01")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			attempting(t, func(t *testing.T, a *attempter, s *session.Session) {
-				a.answers["TryAsDeputy"], a.errs["TryAsDeputy"] = c.answer, c.err
-				got, err := queue.TryAgain(t.Context(), a.Dedicated, s)
-				if evicted := slices.Contains(a.driver.Calls(), "query EvictHolder"); evicted != c.evicts {
-					t.Errorf("evicted: %t", evicted)
-				}
+			lending(t, func(t *testing.T, l *lent) {
+				l.answers["TryAsDeputy"], l.errs["TryAsDeputy"] = c.answer, c.err
+				a := l.on.Again(t.Context(), l.session)
 				switch {
 				case c.want != nil:
-					if !errors.Is(err, c.want) || !strings.HasPrefix(err.Error(), "elector: try the lock: ") {
-						t.Errorf("got %v", err)
+					if !errors.Is(a.Err, c.want) || !errors.Is(l.ended, c.want) || a.Kept != nil {
+						t.Errorf("ended by %v; got %+v", l.ended, a)
 					}
-					ended(t, s, c.want)
+					moved, isMoved := errors.AsType[*election.Moved](l.ended)
+					if isMoved != errors.Is(c.want, pgerr.ErrSessionPooled) || isMoved && (moved.From != 1 || moved.To != 9) {
+						t.Errorf("moved: %+v", moved)
+					}
 				case name == "busy":
-					if err != nil || got.Outcome != lock.Busy || !s.Valid() {
-						t.Errorf("got %+v, %v", got, err)
+					if a.Err != nil || a.Outcome != election.Busy || a.Kept != l.session || l.ended != nil {
+						t.Errorf("got %+v", a)
 					}
-					s.GiveBack()
 				default:
-					if err != nil || got.Outcome != lock.Granted {
-						t.Fatalf("got %+v, %v", got, err)
+					if a.Err != nil || a.Outcome != election.Granted || a.Kept != nil {
+						t.Errorf("got %+v", a)
 					}
-					got.Lock.WorkReturned()
-					got.Lock.Discard()
 				}
 			})
 		})
@@ -167,48 +144,66 @@ func TestASecondTryKeepsItsSessionUnlessItsAnswerIsInDoubt(t *testing.T) {
 
 func TestAWaitWhoseParametersAreUnknownWasOnAnotherBackend(t *testing.T) {
 	for state, pooled := range map[drivertest.State]bool{"42704": true, "57014": false} {
-		attempting(t, func(t *testing.T, a *attempter, s *session.Session) {
-			a.errs["WaitLock"] = state
-			if _, err := queue.Wait(t.Context(), a.Dedicated, s); !errors.Is(err, state) || errors.Is(err, pgerr.ErrSessionPooled) != pooled {
-				t.Errorf("%s: %v", state, err)
+		lending(t, func(t *testing.T, l *lent) {
+			if err := queue.Prepare(t.Context(), l.session, wait); err != nil {
+				t.Fatal(err)
 			}
-			ended(t, s, state)
+			l.errs["WaitLock"] = state
+			if a := l.on.Again(t.Context(), l.session); !errors.Is(a.Err, state) || errors.Is(a.Err, pgerr.ErrSessionPooled) != pooled || !errors.Is(l.ended, state) {
+				t.Errorf("%s: ended by %v; got %+v", state, l.ended, a)
+			}
 		})
 	}
-	attempting(t, func(t *testing.T, a *attempter, s *session.Session) {
-		got, err := queue.Wait(t.Context(), a.Dedicated, s)
-		if err != nil || got.Outcome != lock.Granted {
-			t.Fatalf("got %+v, %v", got, err)
-		}
-		got.Lock.Discard()
-	})
+}
+
+// Only the confirmation tells whether a wait was granted the lock.
+func TestAWaitThatIsNotGrantedTheLockKeepsItsSession(t *testing.T) {
+	for held, want := range map[bool]election.Outcome{true: election.Granted, false: election.Busy} {
+		lending(t, func(t *testing.T, l *lent) {
+			if err := queue.Prepare(t.Context(), l.session, wait); err != nil {
+				t.Fatal(err)
+			}
+			l.answers["Confirm"] = drivertest.Rows{{held, pid, token, "0", false, ""}}
+			for range 2 {
+				a := l.on.Again(t.Context(), l.session)
+				if a.Err != nil || a.Outcome != want || (a.Kept == l.session) != (want == election.Busy) || l.ended != nil {
+					t.Fatalf("held %t: got %+v", held, a)
+				}
+				if held {
+					break
+				}
+			}
+			if calls := l.Calls(); slices.Contains(calls, "query TrialLock") {
+				t.Errorf("a lock that is busy is no stub: asked %q", calls)
+			}
+		})
+	}
 }
 
 func TestAWarmUpShowsWhetherLocksAreReal(t *testing.T) {
 	for name, c := range map[string]struct {
-		trial drivertest.Rows
-		err   error
-		want  error
+		trial   drivertest.Rows
+		confirm drivertest.Rows
+		err     error
+		want    error
+		asked   int // statements
 	}{
-		"real":   {trial: drivertest.Rows{{true}}},
-		"stubs":  {trial: drivertest.Rows{{false}}, want: pgerr.ErrNoSessionLocks},
-		"failed": {err: drivertest.State("57P01"), want: drivertest.State("57P01")},
+		"real":            {trial: drivertest.Rows{{true}}, confirm: drivertest.Rows{{false, pid, token, "0", false, ""}}, asked: 3},
+		"stubs":           {trial: drivertest.Rows{{false}}, want: pgerr.ErrNoSessionLocks, asked: 2},
+		"failed":          {err: drivertest.State("57P01"), want: drivertest.State("57P01"), asked: 2},
+		"another backend": {trial: drivertest.Rows{{true}}, confirm: drivertest.Rows{{false, int64(9), token, "0", false, ""}}, want: pgerr.ErrSessionPooled, asked: 3},
+		"in a transaction of other code": {trial: drivertest.Rows{{true}}, confirm: drivertest.Rows{{false, pid, token, "0", true, ""}},
+			want: pgerr.ErrOpenTransaction, asked: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			attempting(t, func(t *testing.T, a *attempter, s *session.Session) {
-				a.answers["TrialLock"], a.errs["TrialLock"] = c.trial, c.err
-				a.answers["Confirm"] = drivertest.Rows{{false, int64(pid), int64(token), "0", false, ""}}
-				if err := queue.WarmUp(t.Context(), s, db.Unlock); c.want == nil && err != nil || !errors.Is(err, c.want) {
+			lending(t, func(t *testing.T, l *lent) {
+				l.answers["TrialLock"], l.errs["TrialLock"], l.answers["Confirm"] = c.trial, c.err, c.confirm
+				if err := queue.WarmUp(t.Context(), l.session, db.Unlock); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
 					t.Errorf("got %v", err)
 				}
-				want := []string{"prepare Unlock", "query TrialLock", "query Confirm"}
-				if c.want != nil {
-					want = want[:2]
-				}
-				if calls := a.driver.Calls(); !slices.Equal(calls, want) {
+				if calls := l.Calls(); !slices.Equal(calls, []string{"prepare Unlock", "query TrialLock", "query Confirm"}[:c.asked]) {
 					t.Errorf("asked %q", calls)
 				}
-				s.GiveBack()
 			})
 		})
 	}

@@ -1,29 +1,25 @@
-// Package shared acquires the locks of many elections on one connection.
+// Package shared has many elections share one connection.
 package shared
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/pgelector/pgelector/internal/backoff"
-	"github.com/pgelector/pgelector/internal/lock"
-	"github.com/pgelector/pgelector/internal/lockkey"
-	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/election"
+	"github.com/pgelector/pgelector/internal/handover"
 )
 
 // A Shared session acquires any number of locks on one connection. One statement tries all
 // that are asked for, once per retry interval, and at once when the session that holds most
 // of them has ended. Losing the connection loses all locks.
 type Shared struct {
-	source *session.Source
+	source *election.Source
 	retry  time.Duration
-	look   time.Duration         // between two looks whether that session has ended; 0 for none
-	epoch  int64                 // of tokens
-	offer  func(key int64) int64 // the key of the lock by which a leader offers its lock to this candidate
-	ctx    context.Context       // the owner's: no attempts once it is done
+	look   time.Duration   // between two looks whether that session has ended; 0 for none
+	ctx    context.Context // the owner's: no attempts once it is done
 
 	mu       sync.Mutex
 	requests []*request
@@ -31,25 +27,19 @@ type Shared struct {
 	hurried  chan struct{} // receives when a request must not wait for the next interval
 	working  bool
 	worked   chan struct{} // closed when the worker has returned
-	now      *session.Session
-	releases *releases // of now's locks
+
+	now *election.Session // the worker's, until it has returned; nil before the first batch
 }
 
-// New makes a session that connects with the first attempt. Attempts fail with the
-// cause of ctx once that is done.
-func New(ctx context.Context, source *session.Source, retry, look time.Duration, epoch int64, offer func(key int64) int64) *Shared {
-	return &Shared{source: source, retry: retry, look: look, epoch: epoch, offer: offer, ctx: ctx, taking: make(chan struct{}, 1), hurried: make(chan struct{}, 1), worked: make(chan struct{})}
+// New makes a session that connects with the first attempt. Attempts fail with the cause of ctx once that is done.
+func New(ctx context.Context, retry, look time.Duration) *Shared {
+	return &Shared{retry: retry, look: look, ctx: ctx, taking: make(chan struct{}, 1), hurried: make(chan struct{}, 1), worked: make(chan struct{})}
 }
 
-// Acquirer makes an acquirer of another lock on the session. No two may have the same key:
-// the server would grant the lock to both. own is for a lock that another leader
-// transfers, which needs a session of its own: succeed takes it there.
-func (s *Shared) Acquirer(own *lock.Dedicated, succeed lock.Succeed) lock.Acquirer {
-	return &sharing{Config: own.Config, shared: s, own: own, succeed: succeed}
-}
+// On sets the source of the connection, whose Statements are those of this package.
+func (s *Shared) On(source *election.Source) { s.source = source }
 
-// Close discards the connection. The context of the session is done, and none of its locks
-// is in use any more.
+// Close closes the connection. The context of the session is done, and none of its locks is in use any more.
 func (s *Shared) Close() {
 	s.mu.Lock()
 	working := s.working
@@ -62,35 +52,48 @@ func (s *Shared) Close() {
 	}
 }
 
-// sharing is the acquirer of one lock on a shared session. Its attempts have no Next: the
-// worker paces them.
-type sharing struct {
-	lock.Config
-	shared  *Shared
-	own     *lock.Dedicated
-	succeed lock.Succeed
-	again   bool // this campaign has tried before
+// A Waker may have a request served before its time.
+type Waker interface {
+	// Woken receives when it does; the receiver then calls Spend.
+	Woken() <-chan struct{}
+	Spend()
+	// Renew allows more wake-ups: a regular batch has served the request.
+	Renew()
 }
 
-func (h *sharing) Acquire(ctx context.Context, t lock.Try) lock.Attempt {
-	r := &request{Config: h.Config, ctx: ctx, urgent: !h.again, led: t.Last == lock.Led, reply: make(chan reply)}
+// An Acquirer is of one election. Its attempts have no Next: the worker paces them. No two acquirers of a session may have the
+// same key: the server would grant the lock to both.
+type Acquirer struct {
+	Shared *Shared
+	Name   string             // of the election, for reports
+	Own    *election.Election // for a lock that another leader transfers, which needs a session of its own
+	Waker  func() Waker       // of the campaign that goes on
+
+	again bool // this campaign has tried before
+	led   bool // by the last answer, this candidate led
+}
+
+// Acquire waits for the result of the next batch.
+func (h *Acquirer) Acquire(ctx context.Context, e *election.Election) election.Attempt {
+	r := &request{want: e.Want(), name: h.Name, ctx: ctx, urgent: !h.again, led: h.led, reply: make(chan election.Attempt)}
 	h.again = true
-	if err := h.shared.add(r); err != nil {
-		return lock.Attempt{Err: err}
+	if err := h.Shared.add(r); err != nil {
+		return election.Attempt{Err: err, Paced: true}
 	}
+	waker := h.Waker()
 	for woken := false; ; {
 		select {
-		case reply := <-r.reply:
+		case a := <-r.reply:
 			if !woken {
-				t.Woken.Renew()
+				waker.Renew()
 			}
-			return h.attempt(ctx, reply)
-		case <-t.Woken.Woken():
-			t.Woken.Spend()
+			return h.attempt(ctx, a)
+		case <-waker.Woken():
+			waker.Spend()
 			woken = true
-			h.again = h.shared.serveNow(r) // if that comes too late, the next one hurries
+			h.again = h.Shared.serveNow(r) // if that comes too late, the next one hurries
 		case <-ctx.Done(): // the worker sees that too, and gives back what it may have been granted
-			return lock.Attempt{Err: context.Cause(ctx)}
+			return election.Attempt{Err: context.Cause(ctx), Paced: true}
 		}
 	}
 }
@@ -98,85 +101,82 @@ func (h *sharing) Acquire(ctx context.Context, t lock.Try) lock.Attempt {
 // attempt is what the reply means. A transferred lock is waited for on a session of its
 // own: the shared one would keep all its other elections waiting. There is one at a time, since
 // who leads many elections, a stranger perhaps, can offer all their locks at once.
-func (h *sharing) attempt(ctx context.Context, r reply) (a lock.Attempt) {
-	switch {
-	case r.err != nil:
-	case r.session != nil:
-		a = lock.Attempt{Outcome: lock.Granted, Lock: lock.NewShared(h.Key, r.session, r.token, r.others)}
-	case r.offered && h.takeTurn(ctx):
-		ctx, stop := backoff.Detach(ctx) // as the session's own statements are
-		a, r.err = h.own.OnChecked(ctx, func() (lock.Attempt, error) { return h.succeed(ctx, h.own, func() *session.Session { return nil }) })
-		stop()
-		<-h.shared.taking
-	default:
-		a = lock.Attempt{Outcome: lock.Busy, Holder: r.holder}
+func (h *Acquirer) attempt(ctx context.Context, a election.Attempt) election.Attempt {
+	if a.Outcome == election.Busy && a.Named {
+		a.Named = false
+		if h.takeTurn(ctx) {
+			var got election.Attempt
+			own := h.Own.Source()
+			if err := own.Retry(ctx, func() error {
+				got = handover.Succeed(ctx, h.Own, own.CandidateID, false, func() (*election.Session, error) { return own.Lend(ctx) })
+				return got.Err
+			}); err != nil {
+				got = own.Fail(err)
+			}
+			<-h.Shared.taking
+			if got.Outcome != election.Busy {
+				a = got
+			}
+		}
 	}
-	if r.err != nil {
-		return lock.Fail(h.shared.source, r.err, 0)
+	a.Paced = a.Paced || a.Outcome == election.Busy // the next batch comes in time
+	if _, later := errors.AsType[election.Later](a.Err); later {
+		a.Paced = false
 	}
-	if a.Outcome == lock.Granted {
-		h.again = false
+	switch a.Outcome {
+	case election.Granted:
+		h.again, h.led = false, true
+	case election.Busy:
+		h.led = false
 	}
 	return a
 }
 
 // takeTurn reports whether it is this election's turn to take a transferred lock. If not, it has
 // waited no longer than until the next batch.
-func (h *sharing) takeTurn(ctx context.Context) bool {
+func (h *Acquirer) takeTurn(ctx context.Context) bool {
 	select {
-	case h.shared.taking <- struct{}{}:
+	case h.Shared.taking <- struct{}{}:
 		return true
-	case <-time.After(h.shared.retry):
+	case <-time.After(h.Shared.retry):
 	case <-ctx.Done():
 	}
 	return false
 }
 
-func (h *sharing) Close() { h.again = false }
+func (h *Acquirer) Close() { h.again = false }
 
 // A request is one attempt that waits for the next batch.
 type request struct {
-	lock.Config
+	want   election.Want
+	name   string
 	ctx    context.Context
-	urgent bool             // do not wait for the next interval
-	led    bool             // this candidate was the last leader
-	held   *session.Session // holds the lock, which waits at its barrier
-	reply  chan reply
+	urgent bool           // do not wait for the next interval
+	led    bool           // this candidate was the last leader
+	lock   *election.Lock // waits at its barrier; nil before it was granted
+	reply  chan election.Attempt
 
 	reported bool // that the transactions it waits for cannot be terminated
 }
 
 func (r *request) isUrgent() bool    { return r.urgent }
-func (r *request) isAtBarrier() bool { return r.held != nil }
+func (r *request) isAtBarrier() bool { return r.lock != nil }
 func (r *request) wasLed() bool      { return r.led }
 func (r *request) any() bool         { return true }
+
+// holds reports whether the request's lock is on that session.
+func (r *request) holds(s *election.Session) bool { return r.lock != nil && r.lock.Session() == s }
 
 func keysOf(requests []*request) []int64 {
 	var keys []int64
 	for _, r := range requests {
-		keys = append(keys, r.Key)
+		keys = append(keys, r.want.Key)
 	}
 	return keys
 }
 
-// A reply is the result of a request.
-type reply struct {
-	err     error
-	session *session.Session // holds the lock; nil if another does
-	others  *releases        // of its other locks
-	token   int64
-	holder  lock.Holder
-	offered bool
-}
-
-func answerAll(requests []*request, with reply) {
-	for _, r := range requests {
-		r.answer(with)
-	}
-}
-
 // answer answers a request, unless its campaign was cancelled meanwhile.
-func (r *request) answer(with reply) (answered bool) {
+func (r *request) answer(with election.Attempt) (answered bool) {
 	select {
 	case r.reply <- with:
 		return true
@@ -222,8 +222,5 @@ func (s *Shared) wake() {
 	}
 }
 
-// LifeKey is the key of a shared session's life lock: a lock of two integers that the
-// session holds until it ends.
-func LifeKey(candidateID string, pid int32) int64 {
-	return lockkey.OfText(fmt.Sprintf("pgelector life:%d:%s", pid, candidateID))
-}
+// Source is the source of the connection.
+func (s *Shared) Source() *election.Source { return s.source }

@@ -10,11 +10,12 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/electortest"
-	"github.com/pgelector/pgelector/internal/handover"
+	"github.com/pgelector/pgelector/internal/deputy"
+	"github.com/pgelector/pgelector/internal/election"
 	"github.com/pgelector/pgelector/internal/lease"
-	"github.com/pgelector/pgelector/internal/lock"
-	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/shared"
 	"github.com/pgelector/pgelector/internal/wakeup"
 )
@@ -23,12 +24,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const retry = time.Second
 
-// A member is a shared session, and the acquirers of three locks on it.
+// A member is a shared session, and three elections on it.
 type member struct {
 	*shared.Shared
 	pool      *sql.DB
 	stop      context.CancelCauseFunc
-	acquirers map[int64]lock.Acquirer
+	acquirers map[int64]*shared.Acquirer
+	elections map[int64]*election.Election
 }
 
 var keys = []int64{1, 2, 3}
@@ -42,19 +44,35 @@ func joinEvery(t *testing.T, server *electortest.Server, id string, retry time.D
 	t.Helper()
 	process := server.NewProcess()
 	process.SetLatency(func() time.Duration { return time.Millisecond })
-	m := &member{pool: process.Open(), acquirers: map[int64]lock.Acquirer{}}
-	config := session.Config{Name: id, Scope: session.SessionScope, OnBeat: func(session.Beat) {},
+	m := &member{pool: process.Open(), acquirers: map[int64]*shared.Acquirer{}, elections: map[int64]*election.Election{}}
+	config := election.SessionConfig{CandidateID: id,
 		Lease:  lease.Lease{Length: 10 * time.Second, Heartbeat: 2 * time.Second, Drain: 2 * time.Second},
-		Report: func(_ context.Context, _ session.Task, err error) { t.Errorf("%s: %v", id, err) }}
+		Report: func(doing string, err error) { t.Errorf("%s: %s: %v", id, doing, err) }}
 	ctx, stop := context.WithCancelCause(context.Background())
 	m.stop = stop
-	m.Shared = shared.New(ctx, session.NewSource(m.pool, config), retry, 0, 0, func(key int64) int64 { return handover.OfferKey(id, key) })
+	m.Shared = shared.New(ctx, retry, 0)
+	config.Statements = m.Shared.Statements
+	source := election.NewSource(m.pool, config)
+	m.On(source)
 	for _, key := range keys {
-		own := &lock.Dedicated{Config: lock.Config{Key: key, ReportHolder: func() bool { return true }}, Source: session.NewSource(m.pool, config)}
-		m.acquirers[key] = m.Acquirer(own, handover.Succeed)
+		own := config
+		own.Statements = deputy.New(deputy.Config{CandidateID: id, Key: key, Inside: func() bool { return false }}).Statements
+		e := election.Config{Key: key, Look: func() bool { return true }, Retry: func() time.Duration { return retry }, Observer: quiet{}}
+		m.acquirers[key] = &shared.Acquirer{Shared: m.Shared, Name: id, Waker: func() shared.Waker { return wakeup.New() }, Own: election.New(election.NewSource(m.pool, own), e)}
+		e.Acquirer = m.acquirers[key]
+		m.elections[key] = election.New(source, e)
 	}
 	return m
 }
+
+type quiet struct{}
+
+func (quiet) Attempted(election.Attempt)    {}
+func (quiet) Elected(*election.Term)        {}
+func (quiet) Ended(*election.Term, error)   {}
+func (quiet) Demoted(*election.Term, error) {}
+func (quiet) Released(*election.Term)       {}
+func (quiet) Failed(string, error)          {}
 
 // leave closes the session.
 func (m *member) leave() {
@@ -63,26 +81,52 @@ func (m *member) leave() {
 	_ = m.pool.Close()
 }
 
-func (m *member) tries(key int64) lock.Attempt {
-	return m.acquirers[key].Acquire(context.Background(), lock.Try{Woken: wakeup.New()})
+func (m *member) tries(key int64) election.Attempt {
+	return m.acquirers[key].Acquire(context.Background(), m.elections[key])
 }
 
-// triesAll makes an attempt for each lock at the same time.
-func (m *member) triesAll() map[int64]lock.Attempt {
-	type one struct {
-		key int64
-		got lock.Attempt
+// leads fails the test unless the member is elected.
+func (m *member) leads(t *testing.T, key int64) *election.Term {
+	t.Helper()
+	term, err := m.elections[key].TryCampaign(t.Context())
+	if err != nil || term == nil {
+		t.Fatalf("%d: got %v, %v", key, term, err)
 	}
-	all := make(chan one)
+	return term
+}
+
+// leadsAll has the member elected for each lock at the same time.
+func (m *member) leadsAll(t *testing.T) map[int64]*election.Term {
+	t.Helper()
+	terms := make(chan *election.Term)
 	for _, key := range keys {
-		go func() { all <- one{key, m.tries(key)} }()
+		go func() {
+			term, err := m.elections[key].TryCampaign(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			terms <- term
+		}()
 	}
-	got := map[int64]lock.Attempt{}
+	got := map[int64]*election.Term{}
 	for range keys {
-		o := <-all
-		got[o.key] = o.got
+		term := <-terms
+		if term == nil {
+			t.Fatal("not elected")
+		}
+		got[term.Lock().Key()] = term
 	}
 	return got
+}
+
+// abandon ends a term whose session was lost.
+func abandon(t *testing.T, terms ...*election.Term) {
+	t.Helper()
+	for _, term := range terms {
+		if err := term.Resign(t.Context()); err == nil {
+			t.Error("a lock of a lost session was released")
+		}
+	}
 }
 
 func TestAllLocksAreHeldByOneSessionAndEachIsReleasedAlone(t *testing.T) {
@@ -90,39 +134,44 @@ func TestAllLocksAreHeldByOneSessionAndEachIsReleasedAlone(t *testing.T) {
 		server := electortest.NewServer()
 		defer server.Close()
 		one, two := join(t, server, "one"), join(t, server, "two")
-		locks := map[int64]*lock.Lock{}
-		for key, got := range one.triesAll() {
-			if got.Outcome != lock.Granted || !got.Lock.IsShared() || got.Lock.Key() != key || got.Lock.Token() == 0 {
-				t.Fatalf("%d: %+v", key, got)
+		terms := one.leadsAll(t)
+		for key, term := range terms {
+			if term.Lock().IsOwn() || term.Token() == 0 {
+				t.Errorf("%d: %+v", key, term)
 			}
-			locks[key] = got.Lock
 		}
-		if a, b := locks[1].Session, locks[3].Session; a != b {
+		if a, b := terms[1].Lock().Session(), terms[3].Lock().Session(); a != b {
 			t.Error("two sessions hold the locks")
 		}
-		for key, got := range two.triesAll() {
-			if got.Outcome != lock.Busy || got.Holder.CandidateID != "one" || got.Err != nil {
+		for _, key := range keys {
+			if got := two.tries(key); got.Outcome != election.Busy || got.Holder.CandidateID != "one" || got.Err != nil || !got.Paced || got.BusyAt.IsZero() {
 				t.Errorf("%d: %+v", key, got)
 			}
 		}
-		if err := locks[2].Release(); err != nil {
+		if err := terms[2].Resign(t.Context()); err != nil {
 			t.Error(err)
 		}
-		locks[2].WorkReturned()
-		locks[2].Discard()
-		got := two.tries(2)
-		if got.Outcome != lock.Granted || got.Lock.Token() <= locks[2].Token() {
-			t.Fatalf("the lock that was released: %+v", got)
+		next := two.leads(t, 2)
+		if next.Token() <= terms[2].Token() {
+			t.Errorf("token %d after %d", next.Token(), terms[2].Token())
 		}
 		for _, key := range []int64{1, 3} {
-			if err := locks[key].Verify(t.Context()); err != nil {
+			if err := terms[key].Verify(t.Context()); err != nil {
 				t.Errorf("%d: %v", key, err)
 			}
 		}
-		one.leave()
 		for _, key := range []int64{1, 3} {
-			if got := two.tries(key); got.Outcome != lock.Granted {
-				t.Errorf("%d, when its session was closed: %+v", key, got)
+			terms[key].End(election.Shutdown, errors.New("it leaves"))
+			terms[key].WorkReturned()
+		}
+		one.leave()
+		others := []*election.Term{next}
+		for _, key := range []int64{1, 3} {
+			others = append(others, two.leads(t, key))
+		}
+		for _, term := range others {
+			if err := term.Resign(t.Context()); err != nil {
+				t.Error(err)
 			}
 		}
 		two.leave()
@@ -138,7 +187,7 @@ func TestLocksThatAreReleasedTogetherAreReleasedByOneStatement(t *testing.T) {
 		defer server.Close()
 		one := join(t, server, "one")
 		statements := map[string]int{}
-		got := one.triesAll()
+		got := one.leadsAll(t)
 		server.Trace(func(e electortest.Event) {
 			if !e.Done {
 				statements[e.What]++
@@ -146,7 +195,7 @@ func TestLocksThatAreReleasedTogetherAreReleasedByOneStatement(t *testing.T) {
 		})
 		released := make(chan error)
 		for _, key := range keys {
-			go func() { released <- got[key].Lock.Release() }()
+			go func() { released <- got[key].Resign(t.Context()) }()
 		}
 		for range keys {
 			if err := <-released; err != nil {
@@ -161,28 +210,31 @@ func TestLocksThatAreReleasedTogetherAreReleasedByOneStatement(t *testing.T) {
 	})
 }
 
+// unlocked has other code release the lock of a session, as by pg_advisory_unlock_all.
+func unlocked(t *testing.T, term *election.Term) {
+	t.Helper()
+	if _, err := election.Ask(t.Context(), term.Lock().Session(), (*db.Queries).Unlock, term.Lock().Key()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestALockThatIsNotHeldCannotBeReleasedAndEndsTheSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := electortest.NewServer()
 		defer server.Close()
 		one := join(t, server, "one")
-		got := one.triesAll()
-		if err := got[1].Lock.Release(); err != nil {
+		got := one.leadsAll(t)
+		unlocked(t, got[1])
+		if err := got[1].Resign(t.Context()); !errors.Is(err, pgerr.ErrSessionLost) || got[2].Valid() {
+			t.Errorf("released: %v; the session is lost: %t", err, !got[2].Valid())
+		}
+		abandon(t, got[2], got[3])
+		again := one.leads(t, 1)
+		if again.Lock().Session() == got[1].Lock().Session() {
+			t.Error("the session is the same")
+		}
+		if err := again.Resign(t.Context()); err != nil {
 			t.Error(err)
-		}
-		if err := got[1].Lock.Release(); err == nil || !got[2].Lock.Lost() {
-			t.Errorf("released again: %v; the session is lost: %t", err, got[2].Lock.Lost())
-		}
-		if err := got[2].Lock.Release(); err == nil {
-			t.Error("a lock of a lost session was released")
-		}
-		<-got[3].Lock.Session.Context().Done()
-		for _, key := range []int64{1, 3} {
-			got[key].Lock.WorkReturned()
-		}
-		got[2].Lock.WorkReturned()
-		if again := one.tries(1); again.Outcome != lock.Granted || again.Lock.Session == got[1].Lock.Session {
-			t.Errorf("a new session: %+v", again)
 		}
 		one.leave()
 	})
@@ -195,22 +247,22 @@ func TestAfterALostSessionTheLocksAreAskedForAgainSoon(t *testing.T) {
 		server := electortest.NewServer()
 		defer server.Close()
 		one, two := joinEvery(t, server, "one", time.Hour), join(t, server, "two")
-		got := one.tries(1)
-		if err := errors.Join(got.Lock.Release(), got.Lock.Release()); err == nil {
-			t.Fatal("a lock that is not held was released")
-		}
-		got.Lock.WorkReturned()
-		inTheWay := two.tries(1)
+		got := one.leads(t, 1)
+		unlocked(t, got)
+		abandon(t, got)
+		inTheWay := two.leads(t, 1)
 		began := time.Now()
-		if again := one.tries(1); again.Outcome != lock.Busy {
+		if again := one.tries(1); again.Outcome != election.Busy {
 			t.Fatalf("the first attempt of the new session: %+v", again)
 		}
-		if err := inTheWay.Lock.Release(); err != nil {
+		if err := inTheWay.Resign(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if again := one.tries(1); again.Outcome != lock.Granted || time.Since(began) > time.Second {
+		again := one.tries(1)
+		if again.Outcome != election.Granted || time.Since(began) > time.Second {
 			t.Errorf("after %v: %+v", time.Since(began), again)
 		}
+		election.GiveUp(again.Lock)
 		one.leave()
 		two.leave()
 	})
@@ -223,7 +275,7 @@ func TestAnAttemptOnAClosedSessionSaysWhy(t *testing.T) {
 		one := join(t, server, "one")
 		errLeft := errors.New("left")
 		one.stop(errLeft)
-		if got := one.tries(1); got.Outcome != lock.Failed || !errors.Is(got.Err, errLeft) {
+		if got := one.tries(1); got.Outcome != election.Failed || !errors.Is(got.Err, errLeft) {
 			t.Errorf("got %+v", got)
 		}
 		one.leave()
@@ -241,7 +293,7 @@ func TestAnAttemptEndsWithItsContextAndKeepsNoLock(t *testing.T) {
 		server.Stall()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if got := one.acquirers[1].Acquire(ctx, lock.Try{Woken: wakeup.New()}); !errors.Is(got.Err, context.DeadlineExceeded) {
+		if got := one.acquirers[1].Acquire(ctx, one.elections[1]); !errors.Is(got.Err, context.DeadlineExceeded) {
 			t.Errorf("got %+v", got)
 		}
 		server.Resume()

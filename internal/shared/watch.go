@@ -6,9 +6,8 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/db"
-	"github.com/pgelector/pgelector/internal/lock"
-	"github.com/pgelector/pgelector/internal/pair"
-	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/election"
+	"github.com/pgelector/pgelector/internal/transaction"
 )
 
 // A shared session follows another that holds the locks: it looks often whether that one's
@@ -43,7 +42,7 @@ func (w *worker) looks() <-chan time.Time {
 	if w.watched.key == 0 && w.watched.repeats == 0 {
 		return nil
 	}
-	return time.After(time.Until(w.watched.looked.Add(cmp.Or(w.look, lock.Quick))))
+	return time.After(time.Until(w.watched.looked.Add(cmp.Or(w.look, election.Quick))))
 }
 
 // isAsked reports whether any campaign waits for a batch.
@@ -81,7 +80,7 @@ func (w *worker) chooseLargest(requests []*request) {
 	w.mu.Lock()
 	keys := keysOf(slices.DeleteFunc(slices.Concat(requests, w.requests), (*request).isAtBarrier))
 	w.mu.Unlock()
-	rows, err := session.Ask(w.ctx, w.now, (*db.Queries).LargestHolder, db.Keys(keys...))
+	rows, err := election.Ask(w.ctx, w.now, (*db.Queries).LargestHolder, db.Keys(keys...))
 	if err != nil || len(rows) == 0 {
 		return
 	}
@@ -98,6 +97,6 @@ func (w *worker) chooseLargest(requests []*request) {
 // isFree reports whether nobody holds the life lock. If the server cannot be asked, which
 // the next batch finds too, it reports false.
 func (w *worker) isFree(key int64) bool {
-	free, err := pair.IsFree(w.ctx, w.now, key)
+	free, err := transaction.PairIsFree(w.ctx, w.now, key)
 	return err == nil && free
 }

@@ -6,16 +6,20 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/election"
 	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/lockkey"
-	"github.com/pgelector/pgelector/internal/pair"
 	"github.com/pgelector/pgelector/internal/pgerr"
-	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/pin"
+	"github.com/pgelector/pgelector/internal/pooled"
 	"github.com/pgelector/pgelector/internal/tenure"
+	"github.com/pgelector/pgelector/internal/transaction"
 )
 
 // commits prove to a leader that no standby has been promoted: every standby that may be
@@ -24,25 +28,27 @@ import (
 // standbys are back, and keeps its locks even when its client is gone: on the session it
 // would keep the election's lock.
 type commits struct {
-	source *session.Source
-	of     *session.Session
-	key    int64            // of a lock on the session, which shows that both are on one server
-	scope  int64            // the election's: its commits do not pile up
-	conn   *session.Session // nil before the first commit, and after the connection has failed
-	sent   lease.Instant    // just before the last commit was sent
-	on     tenure.Primary   // once a commit was acknowledged
+	of    *election.Session
+	key   int64          // of a lock on the session, which shows that both are on one server
+	scope int64          // the election's: its commits do not pile up
+	conn  *pin.Conn      // nil before the first commit, and after the connection has failed
+	sent  lease.Instant  // just before the last commit was sent
+	on    tenure.Primary // once a commit was acknowledged
+
+	acked atomic.Pointer[lease.Instant] // just before the last acknowledged commit was sent
+	doubt atomic.Pointer[error]         // why the last commit was not acknowledged; nil if it was
 }
 
-// Enter makes the first commit of a session that was just granted the lock. It returns when the
+// Granted makes the first commit of a session that was just granted the lock. It returns when the
 // commit is acknowledged: nobody may see the term before.
-func (p *Part) Enter(ctx context.Context, from *session.Source, s *session.Session, g session.Grant) error {
-	c := &commits{source: from.Copy(), of: s, key: int64(rand.Uint64()), scope: lockkey.Of("commit", g.Key)}
+func (p *Part) Granted(ctx context.Context, s *election.Session, g election.Grant) error {
+	c := &commits{of: s, key: int64(rand.Uint64()), scope: lockkey.Of("commit", g.Key)}
 	err := c.first(ctx)
 	if err == nil {
-		err = p.mayLeadOn(from, c.on)
+		err = p.mayLeadOn(s.Source(), c.on)
 	}
 	if err == nil { // nobody has asked the session meanwhile: it may have ended
-		if err = session.PingDriver(ctx, s); err != nil {
+		if err = s.Heartbeat(ctx); err != nil {
 			err = fmt.Errorf("elector: ask the session after its first commit: %w", pgerr.Explain(err))
 		}
 	}
@@ -50,15 +56,32 @@ func (p *Part) Enter(ctx context.Context, from *session.Source, s *session.Sessi
 		c.close()
 		return err
 	}
-	s.Along(c.loop)
+	s.AddBound(c)
+	s.Go(c.loop)
 	return nil
+}
+
+// Left is how much is left of the validity that the last acknowledged commit gives.
+func (c *commits) Left() time.Duration {
+	return c.of.Lease().Validity() - c.of.Now().Since(*c.acked.Load())
+}
+
+// Expiry says why nothing is left.
+func (c *commits) Expiry() error {
+	l := c.of.Lease()
+	why := fmt.Errorf("%w: elector: the synchronous standbys acknowledged no commit for %v (a term lasts %v without one; the lease is %v)",
+		pgerr.ErrLeaseExpired, c.of.Now().Since(*c.acked.Load()).Round(time.Second/10), l.Validity(), l.Length)
+	if doubt := c.doubt.Load(); doubt != nil {
+		return fmt.Errorf("%w: %w", why, *doubt)
+	}
+	return why
 }
 
 // first tries until a commit is acknowledged, while the session is valid. It connects first,
 // and then asks the session, which proves it anew: on a slow link each takes its time.
 func (c *commits) first(ctx context.Context) error {
 	within := func() (context.Context, context.CancelFunc) {
-		left := c.of.Proof.Left()
+		left := c.of.Left()
 		return context.WithTimeoutCause(ctx, left, fmt.Errorf("%w within %v", errUnacknowledged, left.Round(time.Millisecond)))
 	}
 	connecting, cancel := within()
@@ -68,12 +91,15 @@ func (c *commits) first(ctx context.Context) error {
 		return cmp.Or(err, late)
 	}
 	cancel()
-	if err := pair.Hold(c.of, c.key, pgerr.ErrNoAdvisoryLocks); err != nil {
+	if err := transaction.HoldPair(ctx, c.of, c.key, pgerr.ErrNoAdvisoryLocks); err != nil {
 		return fmt.Errorf("elector: take the lock by which commits know their server: %w", pgerr.Explain(err))
+	}
+	if err := c.of.Heartbeat(ctx); err != nil {
+		return err
 	}
 	ctx, cancel = within()
 	defer cancel()
-	heartbeat := c.of.Proof.Lease.Heartbeat
+	heartbeat := c.of.Lease().Heartbeat
 	again := backoff.Backoff{Min: heartbeat / 20, Max: heartbeat}
 	for n := 1; ; n++ {
 		err := c.commit(ctx)
@@ -84,13 +110,13 @@ func (c *commits) first(ctx context.Context) error {
 }
 
 // loop goes on with the commits until the session has ended. While none is
-// acknowledged, the session's validity runs out.
+// acknowledged, the bound runs out.
 func (c *commits) loop() {
 	defer c.close()
 	s, failures := c.of, 0
-	again := backoff.Backoff{Min: s.Proof.Lease.Heartbeat / 10, Max: s.Proof.Lease.Heartbeat}
+	again := backoff.Backoff{Min: s.Lease().Heartbeat / 10, Max: s.Lease().Heartbeat}
 	for {
-		pause := s.Proof.Lease.Heartbeat - s.Proof.Now().Since(c.sent)
+		pause := s.Lease().Heartbeat - s.Now().Since(c.sent)
 		if failures > 0 {
 			pause = again.After(failures)
 		}
@@ -106,9 +132,10 @@ func (c *commits) loop() {
 			return
 		case err != nil:
 			failures++
-			s.Proof.Doubt(err)
+			c.doubt.Store(&err)
 		default:
 			failures = 0
+			c.doubt.Store(nil)
 		}
 	}
 }
@@ -119,7 +146,7 @@ func (c *commits) commit(ctx context.Context) error {
 	if err := c.connected(ctx); err != nil {
 		return err
 	}
-	err := c.commitOn(ctx, c.conn)
+	err := c.commitOn(ctx)
 	if err != nil && !errors.Is(err, errUnacknowledged) && !errors.Is(err, pgerr.ErrNotSynchronous) {
 		c.close()
 		c.of.HeartbeatNow() // the session may have gone with it
@@ -127,22 +154,42 @@ func (c *commits) commit(ctx context.Context) error {
 	return err
 }
 
-func (c *commits) commitOn(ctx context.Context, conn *session.Session) error {
-	sent := c.of.Proof.Now()
+// ask asks on the connection for commits.
+func ask[A, T any](ctx context.Context, c *pin.Conn, statement func(*db.Queries, context.Context, A) (T, error), argument A) (T, error) {
+	var value, none T
+	_, err := c.Call(ctx, func(ctx context.Context, q *db.Queries) (err error) {
+		value, err = statement(q, ctx, argument)
+		return err
+	}, func(err error) error {
+		if c.IsInLeftTx(err) {
+			err = pgerr.Wrap(pgerr.ErrOpenTransaction, err)
+		}
+		return pgerr.CauseOr(ctx, err)
+	}, nil)
+	if err != nil { // the call may go on, and write the value
+		return none, err
+	}
+	return value, nil
+}
+
+func (c *commits) commitOn(ctx context.Context) error {
+	sent := c.of.Now()
 	c.sent = sent
 	high, low := lockkey.Halves(c.key)
 	scopeHigh, scopeLow := lockkey.Halves(c.scope)
-	commit, err := session.Ask(ctx, conn, (*db.Queries).CommitSynchronously,
+	commit, err := ask(ctx, c.conn, (*db.Queries).CommitSynchronously,
 		db.CommitSynchronouslyParams{SessionHigh: high, SessionLow: low, ScopeHigh: scopeHigh, ScopeLow: scopeLow})
 	if err != nil {
 		return fmt.Errorf("elector: commit to the synchronous standbys: %w", pgerr.Explain(err))
 	}
-	took := c.of.Proof.Now().Since(sent)
-	now, err := askReplication(ctx, conn, commit.Lsn)
+	took := c.of.Now().Since(sent)
+	now, err := askReplication(ctx, func(ctx context.Context, lsn string) (db.SynchronousStandbysRow, error) {
+		return ask(ctx, c.conn, (*db.Queries).SynchronousStandbys, lsn)
+	}, commit.Lsn)
 	if err != nil {
 		return err
 	}
-	err = acknowledgement{commit, now, took}.check(c.of.Proof.Lease.Validity() / 2)
+	err = acknowledgement{commit, now, took}.check(c.of.Lease().Validity() / 2)
 	known := c.on != tenure.Primary{}
 	if known && now.primary() != c.on { // where a stranger may hold the lock of the session
 		err = errElsewhere
@@ -154,7 +201,7 @@ func (c *commits) commitOn(ctx context.Context, conn *session.Session) error {
 		return err
 	}
 	c.on = now.primary()
-	c.of.Proof.Acknowledge(sent)
+	c.acked.Store(&sent)
 	return nil
 }
 
@@ -164,7 +211,7 @@ func (c *commits) connected(ctx context.Context) error {
 	if c.conn != nil {
 		return nil
 	}
-	for next := session.NextIdle(c.source.Pool()); ; {
+	for next := pooled.NextIdle(c.of.Source().Pool()); ; {
 		if err := c.connect(ctx); !errors.Is(err, pgerr.ErrOpenTransaction) || !next.More() {
 			return err
 		}
@@ -174,30 +221,44 @@ func (c *commits) connected(ctx context.Context) error {
 // connect takes a connection whose commits wait for the standbys, whatever the role's
 // defaults are. Inside a transaction that other code has left open nothing would be committed.
 func (c *commits) connect(ctx context.Context) error {
-	conn, err := c.source.Borrow(ctx)
+	conn, err := c.of.Source().Take(ctx)
 	if err != nil {
 		return err
 	}
-	_, err = session.Describe(ctx, conn)
+	err = describe(ctx, conn)
 	if err == nil {
-		_, err = session.Ask(ctx, conn, (*db.Queries).ApplySettings, db.ApplySettingsParams{Settings: c.source.SettingsWith("synchronous_commit", "on")})
+		settings := slices.DeleteFunc(c.of.Source().Settings(), func(s election.Setting) bool { return s.Name == "synchronous_commit" })
+		settings = append(settings, election.Setting{Name: "synchronous_commit", Value: "on"})
+		_, err = ask(ctx, conn, (*db.Queries).ApplySettings, db.ApplySettingsParams{Settings: election.Encode(settings)})
 	}
 	if err == nil {
-		_, err = session.Describe(ctx, conn) // finds the first one in the same transaction
+		err = describe(ctx, conn) // finds the first one in the same transaction
 	}
 	if err != nil {
-		conn.Discard()
+		conn.Discard(false, false)
 		return fmt.Errorf("elector: set the connection for commits up: %w", pgerr.Explain(err))
 	}
 	c.conn = conn
 	return nil
 }
 
+// describe returns an error if other code has left a transaction open on the connection.
+func describe(ctx context.Context, c *pin.Conn) error {
+	row, err := ask(ctx, c, func(q *db.Queries, ctx context.Context, _ any) (db.DescribeServerRow, error) {
+		return q.DescribeServer(ctx)
+	}, nil)
+	if err == nil && row.InTransaction {
+		c.Taint()
+		err = pgerr.ErrOpenTransaction
+	}
+	return err
+}
+
 // close gives the connection up, and cancels a commit under way. If that does not reach the
 // server, the backend goes on waiting for the standbys.
 func (c *commits) close() {
 	if c.conn != nil {
-		c.conn.Discard()
+		c.conn.Discard(false, false)
 		c.conn = nil
 	}
 }

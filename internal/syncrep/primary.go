@@ -7,15 +7,16 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/election"
 	"github.com/pgelector/pgelector/internal/pgerr"
-	"github.com/pgelector/pgelector/internal/session"
 	"github.com/pgelector/pgelector/internal/tenure"
+	"github.com/pgelector/pgelector/internal/transaction"
 )
 
 // A Part has candidates lead only while commits wait for the synchronous standbys. It serves one
 // Source.
 type Part struct {
-	session.NoPart
+	election.NoPart
 	longest time.Duration // lease of all candidates
 }
 
@@ -35,8 +36,8 @@ type replication struct {
 }
 
 // askReplication asks that; lsn is of a commit to compare standbys with, or "0/0".
-func askReplication(ctx context.Context, s *session.Session, lsn string) (r replication, err error) {
-	r.SynchronousStandbysRow, err = session.Ask(ctx, s, (*db.Queries).SynchronousStandbys, lsn)
+func askReplication(ctx context.Context, ask func(context.Context, string) (db.SynchronousStandbysRow, error), lsn string) (r replication, err error) {
+	r.SynchronousStandbysRow, err = ask(ctx, lsn)
 	if err == nil {
 		r.senders, err = senders(r.Senders)
 	}
@@ -48,28 +49,28 @@ func askReplication(ctx context.Context, s *session.Session, lsn string) (r repl
 
 // Check returns nil if a candidate that was granted a lock now could lead: whoever cannot should not
 // hold it meanwhile.
-func (p *Part) Check(ctx context.Context, from *session.Source) error {
-	return from.With(ctx, func(s *session.Session) error {
-		r, err := askReplication(ctx, s, "0/0")
-		switch {
-		case err != nil:
-			return err
-		case r.Timeline == 0:
-			return pgerr.ErrServerReadOnly
-		}
-		early := p.mayLeadOn(from, r.primary()) // counts from now on, whatever else is wrong
-		listed, err := ListedStandbys(r.StandbyNames)
-		if err == nil {
-			err = checkStreams(listed, r.senders)
-		}
-		return cmp.Or(err, early)
-	})
+func (p *Part) Check(ctx context.Context, from *election.Source) error {
+	r, err := askReplication(ctx, func(ctx context.Context, lsn string) (db.SynchronousStandbysRow, error) {
+		return transaction.On(ctx, from, false, (*db.Queries).SynchronousStandbys, lsn)
+	}, "0/0")
+	switch {
+	case err != nil:
+		return err
+	case r.Timeline == 0:
+		return pgerr.ErrServerReadOnly
+	}
+	early := p.mayLeadOn(from, r.primary()) // counts from now on, whatever else is wrong
+	listed, err := ListedStandbys(r.StandbyNames)
+	if err == nil {
+		err = checkStreams(listed, r.senders)
+	}
+	return cmp.Or(err, early)
 }
 
 // mayLeadOn returns nil once this process has known the primary for the longest lease. No
 // candidate sees a standby as a primary before its promotion; until then the standby has
 // acknowledged the commits of a leader on the old primary.
-func (p *Part) mayLeadOn(from *session.Source, on tenure.Primary) error {
+func (p *Part) mayLeadOn(from *election.Source, on tenure.Primary) error {
 	known := tenure.Known(from.Pool(), on)
 	if known >= p.longest {
 		return nil

@@ -1,153 +1,158 @@
-// Package transaction is transaction scope: a session has its locks and settings inside one transaction,
-// for which a transaction pooler keeps a backend. The server ends the transaction of a silent client
+// Package transaction is the answerer of an election in transaction scope: a session has its lock and its settings inside one
+// transaction, for which a transaction pooler keeps a backend. The server ends the transaction of a silent client
 // (idle_in_transaction_session_timeout), as it ends an idle session otherwise.
 //
-// The transaction has no snapshot and no transaction id, which would hold back VACUUM. After a
-// query of the extended protocol its portal keeps a snapshot until the next statement. So
-// PingTransaction follows each query. Statements that need a transaction id, or read a
-// relation (whose lock would last until the end), run on another connection. An error ends the
-// transaction, and so the session.
+// The transaction has no snapshot and no transaction id, which would hold back VACUUM. After a query of the extended protocol
+// its portal keeps a snapshot until the next statement, so PingTransaction follows each query. Statements that need a
+// transaction id, or read a relation (whose lock would last until the end), run on another connection (Beside). An error
+// ends the transaction, and so the session.
 package transaction
 
 import (
-	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/election"
+	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
 	"github.com/pgelector/pgelector/internal/pooled"
-	"github.com/pgelector/pgelector/internal/session"
-	"github.com/pgelector/pgelector/internal/turn"
+	"github.com/pgelector/pgelector/internal/seat"
 )
 
 // ErrOver is returned when a session's transaction has ended on the server.
-var ErrOver = errors.New("elector: the transaction that held the lock has ended on the server")
+var ErrOver = fmt.Errorf("%w: the transaction that held the lock has ended on the server", pgerr.ErrSessionLost)
 
-// A Transaction owns the locks of a session. It implements session.Owner and lock.Owner.
-type Transaction struct {
-	s        *session.Session
-	from     *session.Source  // of a connection for Aux
-	released bool             // its locks, on purpose
-	forNow   bool             // a savepoint stays open, for a lock that LetGo releases
-	aux      *session.Session // makes the calls of Aux; may be nil
+// ErrTwoServers is returned when another connection of the pool does not see the transaction's locks.
+var ErrTwoServers = errors.New("elector: the pool leads to two servers, and only one of them has the lock: " +
+	"is an address moving in a failover, or does it lead to several primaries?")
+
+// Turns are those of who checks a server, or takes two connections for a session: one at a time on each pool. Of many electors
+// of one pool each might get one connection, and wait for the other until all give up.
+var Turns pooled.Queues
+
+// Statements are the answers of one session inside a transaction.
+type Statements struct {
+	from *election.Source
+	asks *seat.Asks
+	wary func() bool // whether connections of the pool may lead to a standby in turn
+
+	aux           *pin.Conn // for what needs a transaction of its own; nil once the session is kept alive
+	pid           int32
+	started, mark string // of the server and of the transaction; "" before a statement has set the mark
+	name          string // of the transaction, as others see it
+	waits         bool
+	waited        bool // the last try did: only Confirm tells whether it was granted
+	kept          bool // the session has a seat: it tries the lock by the smallest statement
+	forNow        bool // a savepoint stays open, for a lock that LetGo releases
 }
 
-// A Part lends sessions in transaction scope.
-type Part struct{}
+// New makes the answers of a session that from lends. wary says whether connections of the pool may lead to a standby in turn: then
+// of two new connections one is of no use.
+func New(from *election.Source, asks *seat.Asks, wary func() bool) *Statements {
+	return &Statements{from: from, asks: asks, wary: wary}
+}
 
-// Turns are those of who checks a server, or takes two connections for a session: one at a time on each
-// pool. Of many electors of one pool each might get one connection, and wait for the other until all
-// give up.
-var Turns turn.Queues
+// Of returns the answers of a session inside a transaction; nil in session scope.
+func Of(s *election.Session) *Statements {
+	t, _ := s.Answerer().(*Statements)
+	return t
+}
 
-// LendToLead first takes the second connection, so that a granted lock never waits for one.
-func (Part) LendToLead(ctx context.Context, from *session.Source) (*session.Session, error) {
-	_, leave, err := Turns.Take(ctx, from.Pool())
-	if err != nil {
-		return nil, fmt.Errorf("elector: wait for two connections: %w", err)
+// IsOf reports whether a session has its locks inside a transaction.
+func IsOf(s *election.Session) bool { return Of(s) != nil }
+
+// Name names the transaction that holds the session's lock; "" in session scope.
+func Name(s *election.Session) string {
+	if t := Of(s); t != nil {
+		return t.name
 	}
-	defer leave()
-	aux, err := onPrimary(ctx, from, func() (*session.Session, error) { return from.Borrow(ctx) })
-	if err != nil {
-		return nil, err
+	return ""
+}
+
+// ServerStart is when the session's server started, if a transaction has told; "" in session scope.
+func ServerStart(s *election.Session) string {
+	if t := Of(s); t != nil {
+		return t.started
 	}
-	s, err := onPrimary(ctx, from, func() (*session.Session, error) { return from.Lend(ctx, true) })
-	if err != nil {
-		aux.Discard()
-		return nil, err
+	return ""
+}
+
+// Open takes the second connection, unless it has one, so that a granted lock never waits for one, and begins the transaction.
+func (t *Statements) Open(ctx context.Context, c *pin.Conn, _ []election.Setting) (a election.Answer, err error) {
+	c.StayInside()
+	if c.InTx() {
+		err = c.RollBack()
 	}
-	s.Owner().(*Transaction).aux = aux
-	return s, nil
+	t.mark, t.kept, t.waits, t.forNow = "", false, false, false
+	if t.aux == nil && err == nil {
+		t.aux, err = t.takeBeside(ctx)
+	}
+	if err == nil {
+		err = Explain(Begin(ctx, c, db.RepeatableRead, db.ReadCommitted))
+	}
+	if err == nil && t.wary() {
+		err = describe(ctx, c)
+	}
+	return a, err
 }
 
 // maxServers is how many servers a pool may lead to in turn.
 const maxServers = 3
 
-// onPrimary lends a session on a primary. If the check of the server has met a standby, the pool may lead
-// there in turn: of two new connections one is useless, at each attempt.
-func onPrimary(ctx context.Context, from *session.Source, lend func() (*session.Session, error)) (*session.Session, error) {
-	if !from.MetStandby() {
-		return lend()
-	}
+// takeBeside takes the second connection, to a primary.
+func (t *Statements) takeBeside(ctx context.Context) (aux *pin.Conn, err error) {
 	for n := 1; ; n++ {
-		s, err := lend()
-		if err == nil {
-			var server db.DescribeServerRow
-			if server, err = session.Describe(ctx, s); err == nil && !server.InRecovery {
-				return s, nil
-			}
-			s.Discard()
-			err = cmp.Or(err, pgerr.ErrServerReadOnly)
+		if aux, err = t.from.Take(ctx); err != nil {
+			return nil, err
 		}
+		aux.StayInside()
+		if !t.wary() {
+			return aux, nil
+		}
+		_, err = aux.Call(ctx, func(ctx context.Context, _ *db.Queries) error { return describe(ctx, aux) }, func(err error) error { return err }, nil)
+		if err == nil {
+			return aux, nil
+		}
+		aux.Discard(true, false)
 		if n == maxServers || !errors.Is(err, pgerr.ErrServerReadOnly) {
 			return nil, err
 		}
 	}
 }
 
-// Begin makes a transaction the owner of the session's locks. If one is, it is rolled back.
-func (Part) Begin(ctx context.Context, from *session.Source, s *session.Session) error {
-	t, ok := s.Owner().(*Transaction)
-	if !ok {
-		t = own(s, from.Copy())
-	} else if err := t.RollBack(ctx); err != nil {
-		return err
+// describe returns an error if the connection leads to a standby.
+func describe(ctx context.Context, c *pin.Conn) error {
+	server, err := c.Queries().DescribeServer(ctx)
+	if err == nil && server.InRecovery {
+		err = pgerr.ErrServerReadOnly
 	}
-	return explain(t.begin(ctx))
-}
-
-func own(s *session.Session, from *session.Source) *Transaction {
-	t := &Transaction{s: s, from: from}
-	s.SetOwner(t)
-	return t
-}
-
-// begin has the next calls made within a transaction, until RollBack.
-func (t *Transaction) begin(ctx context.Context) error {
-	started, _ := t.s.Backend.Mark()
-	t.s.Backend.SetMark(started, "")
-	t.released, t.forNow = false, false
-	return begin(ctx, t.s, db.RepeatableRead, db.ReadCommitted)
-}
-
-// begin begins a transaction on the session's connection, by these statements. A transaction that other
-// code has left open is an error.
-func begin(ctx context.Context, s *session.Session, statements ...string) error {
-	_, err := s.Fresh().Call(ctx, func(ctx context.Context, _ *db.Queries) error {
-		err := s.Pin().Begin()
-		for _, statement := range statements {
-			if err == nil {
-				err = s.Pin().Exec(ctx, statement)
-			}
-		}
-		switch pgerr.State(err) {
-		case "25001", "25P02":
-			err = pgerr.Wrap(pgerr.ErrOpenTransaction, err)
-		case "0A000": // READ WRITE, which lib/pq always asks for, in recovery
-			err = pgerr.Wrap(pgerr.ErrServerReadOnly, err)
-		}
-		return err
-	}, nil)
 	return err
 }
 
-// RollBack ends the transaction, if there is one.
-func (t *Transaction) RollBack(ctx context.Context) error {
-	if !t.s.Pin().InTx() {
-		return nil
+// Begin begins a transaction on the connection, within a call, by these statements. A transaction that other code has left open
+// is an error.
+func Begin(ctx context.Context, c *pin.Conn, statements ...string) error {
+	err := c.Begin()
+	for _, statement := range statements {
+		if err == nil {
+			err = c.Exec(ctx, statement)
+		}
 	}
-	return t.end(ctx, (*pin.Conn).RollBack)
-}
-
-// end ends the transaction in that way.
-func (t *Transaction) end(ctx context.Context, by func(*pin.Conn) error) error {
-	_, err := t.s.Fresh().Call(ctx, func(context.Context, *db.Queries) error {
-		t.released = true
-		return by(t.s.Pin())
-	}, nil)
+	switch pgerr.State(err) {
+	case "25001", "25P02":
+		err = pgerr.Wrap(pgerr.ErrOpenTransaction, err)
+	case "0A000": // READ WRITE, which lib/pq always asks for, in recovery
+		err = pgerr.Wrap(pgerr.ErrServerReadOnly, err)
+	}
 	return err
 }
 
@@ -155,30 +160,243 @@ func (t *Transaction) end(ctx context.Context, by func(*pin.Conn) error) error {
 const NoAnswer = "no answer, or the connection was closed: is the server reachable? A pooler may have no server connection left " +
 	"(default_pool_size of PgBouncer), or permit no transactions (docs/runbook.md#behind-a-pooler)"
 
-// explain says why a transaction did not begin, as far as a pooler may be the cause.
-func explain(err error) error {
+// Explain says why a transaction did not begin, as far as a pooler may be the cause.
+func Explain(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case session.TimedOut(err), pooled.IsRefusal(err): // which no driver distinguishes
+	case errors.Is(err, pgerr.ErrNoAnswer), pooled.IsRefusal(err): // which no driver distinguishes
 		return fmt.Errorf("elector: begin a transaction: "+NoAnswer+": %w", err)
 	}
 	return fmt.Errorf("elector: begin a transaction: %w", pgerr.Explain(err))
 }
 
-// Apply applies settings for the rest of the transaction that the session is in.
-func Apply(ctx context.Context, s *session.Session, settings []session.Setting) error {
-	_, err := session.Ask(ctx, s.Fresh(), (*db.Queries).ApplySettings, db.ApplySettingsParams{Settings: session.Encode(settings), OnlyLocal: true})
+// Waits has the next tries wait in the server's queue.
+func (t *Statements) Waits(wait bool) { t.waits, t.kept = wait, true }
+
+// Sets records that the session was set up.
+func (t *Statements) Sets(row db.PrepareWaitRow) {
+	t.pid, t.started, t.mark = row.Pid, row.Started, row.Mark
+}
+
+// Try tries the lock. It does not look for the leader, which would take locks of relations.
+func (t *Statements) Try(ctx context.Context, c *pin.Conn, settings []election.Setting, wants []election.Want) ([]election.Tried, election.Answer, error) {
+	key := wants[0].Key
+	switch t.waited = t.waits; {
+	case t.waits:
+		if err := c.Queries().WaitLock(ctx); err != nil {
+			return nil, election.Answer{}, err
+		}
+		return t.tryAgain(ctx, c)
+	case t.kept:
+		return t.tryAgain(ctx, c)
+	}
+	p := db.TryTransactionLockParams{Key: key, Settings: election.Encode(append(slices.Clone(settings), seat.KeySetting(key))), Sit: t.asks.Sit}
+	p.SeatHigh, p.SeatLow = lockkey.Halves(seat.Key(key))
+	p.OfferHigh, p.OfferLow = lockkey.Halves(t.asks.Offer)
+	row, err := c.Queries().TryTransactionLock(ctx, p)
+	if err != nil {
+		return nil, election.Answer{}, err
+	}
+	t.pid, t.started, t.mark = row.Pid, row.Started, row.Mark
+	tried, err := t.asks.Heard(row.Outcome, row.Seated)
+	if t.kept = tried.Keep; t.kept && err == nil {
+		_, err = t.goesOn(ctx, c)
+	}
+	return []election.Tried{tried}, election.Answer{PID: row.Pid, Mark: row.Mark}, err
+}
+
+// tryAgain tries the lock of the setting pgelector.key. The lock is granted again to a transaction that has it.
+func (t *Statements) tryAgain(ctx context.Context, c *pin.Conn) ([]election.Tried, election.Answer, error) {
+	rows, err := c.Queries().TryInTransaction(ctx)
+	if err == nil && rows == 0 {
+		err = ErrOver
+	}
+	return []election.Tried{{Granted: rows == 2, Keep: true}}, election.Answer{PID: t.pid, Mark: t.mark}, err
+}
+
+// goesOn asks whether the transaction, and so each of its locks, is there. It is called within a call.
+func (t *Statements) goesOn(ctx context.Context, c *pin.Conn) (a election.Answer, err error) {
+	if !c.InTx() {
+		return a, ErrOver
+	}
+	mark, err := c.Show(ctx, db.PingTransaction)
+	switch {
+	case pgerr.State(err) == "42704", err == nil && mark != t.mark:
+		err = ErrOver
+	}
+	if err == nil && mark == "" {
+		err = ErrOver
+	}
+	if err != nil {
+		return a, pgerr.Wrap(pgerr.ErrSessionLost, err) // an error frees the locks at once
+	}
+	return election.Answer{PID: t.pid, Mark: mark}, nil
+}
+
+// Confirm looks at the lock from the second connection, and keeps the transaction alive meanwhile. If the transaction goes on
+// afterwards, nobody else had the lock meanwhile. The first call only begins a transaction on the second connection: on a slow link
+// each call takes its time.
+func (t *Statements) Confirm(ctx context.Context, c *pin.Conn, keys []int64) ([]election.Confirmed, election.Answer, error) {
+	aux := t.aux // which Close gives up, perhaps while a call on it goes on
+	if !aux.InTx() {
+		a, err := t.onAux(ctx, c, aux, func(ctx context.Context, _ *db.Queries) error { return beginOwn(ctx, t.from, aux) })
+		return []election.Confirmed{{Held: true}}, a, err
+	}
+	high, low := lockkey.Halves(keys[0])
+	var row db.ConfirmRow
+	a, err := t.onAux(ctx, c, aux, func(ctx context.Context, q *db.Queries) (err error) {
+		if row, err = q.Confirm(ctx, db.ConfirmParams{Pid: t.pid, Key: keys[0], GuardHigh: high, GuardLow: low}); err == nil {
+			err = aux.Commit()
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return nil, a, err
+	case !strings.HasSuffix(row.Transaction, " "+t.started) && row.Transaction != "":
+		return nil, a, ErrTwoServers
+	case row.Transaction == "":
+		return nil, a, missing(ctx, c)
+	case !row.Held:
+		return nil, a, seat.ErrSharedBackend
+	}
+	t.name = row.Transaction
+	return []election.Confirmed{{Held: row.Held, Passed: row.Held, Token: row.Token, Epoch: row.Epoch}}, a, nil
+}
+
+// missing is why the second connection does not see a lock that was granted. Another server has other locks; or the server's
+// locks are stubs.
+func missing(ctx context.Context, c *pin.Conn) error {
+	key := int64(rand.Uint64())
+	high, low := lockkey.Halves(key)
+	switch shown, err := c.Queries().TrialLock(ctx, db.TrialLockParams{Inside: true, Key: key, High: high, Low: low}); {
+	case err != nil:
+		return err
+	case !shown:
+		return pgerr.ErrNoAdvisoryLocks
+	}
+	return ErrTwoServers
+}
+
+// onAux makes a call on the second connection, and keeps this one alive meanwhile and asks at the end whether it goes on. It is called
+// within a call on c.
+func (t *Statements) onAux(ctx context.Context, c, aux *pin.Conn, call pin.Call) (a election.Answer, err error) {
+	answered := make(chan error, 1)
+	go backoff.Apart(func() {
+		_, err := aux.Call(ctx, call, func(err error) error { return err }, nil)
+		answered <- err
+	})()
+	for again := time.NewTimer(0); ; {
+		select {
+		case err := <-answered:
+			if err == nil {
+				a, err = t.goesOn(ctx, c)
+			}
+			return a, err
+		case <-ctx.Done():
+			return a, context.Cause(ctx)
+		case <-again.C:
+			if a, err = t.goesOn(ctx, c); err != nil {
+				return a, err
+			}
+			again.Reset(t.from.Lease.Heartbeat)
+		}
+	}
+}
+
+// Beat has requests looked for after each heartbeat: it cannot try a lock, because a full lock table would end the transaction.
+func (t *Statements) Beat(ctx context.Context, c *pin.Conn) (rung bool, a election.Answer, err error) {
+	a, err = t.goesOn(ctx, c)
+	return true, a, err
+}
+
+// Holds reports whether the transaction goes on, which has the lock as long as it does.
+func (t *Statements) Holds(ctx context.Context, c *pin.Conn, _ int64) (bool, election.Answer, error) {
+	a, err := t.goesOn(ctx, c)
+	return err == nil, a, err
+}
+
+// Aside asks behind a savepoint, so that the transaction survives a refusal.
+func (t *Statements) Aside(ctx context.Context, c *pin.Conn, ask func() error) (refused, err error) {
+	letsGo := ctx.Value(lettingGo{}) != nil
+	switch {
+	case !c.InTx() && letsGo: // with which it has ended
+		return nil, nil
+	case !c.InTx(): // it was released
+		return ask(), nil
+	}
+	if letsGo {
+		err = t.letGo(ctx, c)
+	} else if err = c.Exec(ctx, db.Savepoint); err == nil {
+		before := t.forNow
+		refused = ask()
+		switch {
+		case pgerr.State(refused) != "":
+			err = c.Exec(ctx, db.RollBackToIt)
+		case refused != nil && !errors.Is(refused, sql.ErrNoRows): // of the driver: that is no refusal
+			err = refused
+		}
+		if err == nil && t.forNow == before {
+			err = c.Exec(ctx, db.ReleaseIt)
+		}
+	}
+	if err == nil && t.mark != "" { // else the transaction holds nothing, and cannot be asked
+		_, err = t.goesOn(ctx, c)
+	}
+	if err != nil {
+		err = pgerr.Wrap(pgerr.ErrSessionLost, err)
+	}
+	return refused, err
+}
+
+// Unlock commits the transaction, and so releases all its locks.
+func (t *Statements) Unlock(ctx context.Context, c *pin.Conn, keys []int64) ([]int64, error) {
+	_, err := t.goesOn(ctx, c)
+	if err == nil {
+		err = c.Commit()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return keys, nil
+}
+
+// Close ends the transaction, and gives up the second connection.
+func (t *Statements) Close(_ context.Context, c *pin.Conn, keep bool) (err error) {
+	t.drop(!keep)
+	if keep && c.InTx() {
+		err = c.RollBack()
+	}
 	return err
 }
 
-// Try applies settings in a transaction that it rolls back. The session is in session scope.
-func Try(ctx context.Context, s *session.Session, settings []session.Setting) error {
-	err := begin(ctx, s)
-	if err != nil {
-		return err
+// drop gives up the second connection, if there is one.
+func (t *Statements) drop(discard bool) {
+	switch aux := t.aux; {
+	case aux == nil:
+	case discard || aux.IsBusy():
+		aux.Discard(true, false)
+	default:
+		aux.GiveBack()
 	}
-	err = Apply(ctx, s, settings)
-	_, failed := s.Fresh().Call(ctx, func(context.Context, *db.Queries) error { return s.Pin().RollBack() }, nil)
-	return cmp.Or(err, failed)
+	t.aux = nil
+}
+
+// A Part gives the second connection back once the session is kept alive.
+type Part struct{ election.NoPart }
+
+func (Part) Started(s *election.Session) {
+	if t := Of(s); t != nil {
+		t.drop(false)
+	}
+}
+
+// TakeTurn waits until nobody else takes two connections of the pool, or checks its server.
+func TakeTurn(ctx context.Context, pool *sql.DB) (leave func(), err error) {
+	_, leave, err = Turns.Take(ctx, pool)
+	if err != nil {
+		return nil, fmt.Errorf("elector: wait for two connections: %w", err)
+	}
+	return leave, nil
 }

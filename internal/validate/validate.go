@@ -2,13 +2,14 @@
 package validate
 
 import (
-	"context"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/pgelector/pgelector/db"
-	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/election"
+	"github.com/pgelector/pgelector/internal/live"
+	"github.com/pgelector/pgelector/internal/transaction"
 )
 
 // EveryBeats is with how many heartbeats a validation comes at the latest.
@@ -26,11 +27,11 @@ type Check func(held map[int64]bool)
 // A Part validates the locks of each session in session scope, all by one statement. In transaction
 // scope each heartbeat proves that they are held.
 type Part struct {
-	session.NoPart
-	every   time.Duration                     // 0: never
-	checks  func(on *session.Session) []Check // of those that lead on it; a session with none is not validated
-	inForce atomic.Int64                      // the time from the last validation to the next one; 0 before the first
-	runs    session.PerSession[run]
+	election.NoPart
+	every   time.Duration                      // 0: never
+	checks  func(on *election.Session) []Check // of those that lead on it; a session with none is not validated
+	inForce atomic.Int64                       // the time from the last validation to the next one; 0 before the first
+	runs    election.PerSession[run]
 }
 
 // A run is the validations of one session.
@@ -41,7 +42,7 @@ type run struct {
 }
 
 // New makes the part.
-func New(every time.Duration, checks func(on *session.Session) []Check) *Part {
+func New(every time.Duration, checks func(on *election.Session) []Check) *Part {
 	return &Part{every: every, checks: checks}
 }
 
@@ -53,15 +54,15 @@ func (p *Part) InForce(heartbeat time.Duration) time.Duration {
 	return min(max(p.every, time.Duration(p.inForce.Load())), EveryBeats*heartbeat)
 }
 
-func (p *Part) Lent(_ context.Context, _ *session.Source, s *session.Session) error {
-	if r := p.runs.Of(s); p.every > 0 && r.due == nil { // a session in a transaction is lent twice
+// Started begins to validate.
+func (p *Part) Started(s *election.Session) {
+	if r := p.runs.Of(s); p.every > 0 && !transaction.IsOf(s) {
 		r.due = make(chan struct{}, 1)
-		s.Along(func() { p.run(s, r) })
+		s.Go(func() { p.run(s, r) })
 	}
-	return nil
 }
 
-func (p *Part) Beat(s *session.Session, _ session.Beat) error {
+func (p *Part) Beat(s *election.Session, _ election.Beat) error {
 	if r := p.runs.Of(s); r.due != nil && r.beats.Add(1) >= EveryBeats {
 		select {
 		case r.due <- struct{}{}:
@@ -72,10 +73,7 @@ func (p *Part) Beat(s *session.Session, _ session.Beat) error {
 }
 
 // run validates the locks of a session until it ends.
-func (p *Part) run(s *session.Session, r *run) {
-	if s.InTransaction() {
-		return
-	}
+func (p *Part) run(s *election.Session, r *run) {
 	p.inForce.Store(0)
 	for next := p.every; ; {
 		select {
@@ -108,9 +106,9 @@ func (r *run) pace(spent time.Duration) time.Duration {
 
 // validate asks once, and tells what the server spent. An error says nothing of the locks. If the session may
 // be lost, a heartbeat decides.
-func validate(s *session.Session, checks []Check) (spent time.Duration, answered bool) {
-	rows, err := session.Ask(s.Context(), session.Quiet(s), (*db.Queries).ValidateLocks, s.PID())
-	if session.IsSuspicious(err) {
+func validate(s *election.Session, checks []Check) (spent time.Duration, answered bool) {
+	rows, err := election.Ask(s.Context(), s, (*db.Queries).ValidateLocks, s.PID())
+	if live.IsSuspicious(err) {
 		s.HeartbeatNow()
 	}
 	if err != nil {

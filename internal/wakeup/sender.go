@@ -8,8 +8,8 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/election"
 	"github.com/pgelector/pgelector/internal/pooled"
-	"github.com/pgelector/pgelector/internal/session"
 )
 
 // A Sender sends notifications, on a connection of the pool that holds no lock: PostgreSQL
@@ -63,7 +63,7 @@ func (s *Sender) add(payload string) (done <-chan struct{}) {
 
 func (s *Sender) sendAll() {
 	for n := s.take(); n != nil; n = s.take() {
-		_, _ = session.Ask(context.Background(), pooled.Writing(s.pool, s.timeout), (*db.Queries).Notify, db.NotifyParams{Channel: s.channel, Payloads: session.Encode(n.payloads)})
+		_, _ = pooled.Write(context.Background(), s.pool, s.timeout, (*db.Queries).Notify, db.NotifyParams{Channel: s.channel, Payloads: election.Encode(n.payloads)})
 		close(n.done)
 	}
 }

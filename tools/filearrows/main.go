@@ -1,7 +1,7 @@
 // Command filearrows fails if two files of a package use each other, directly or through
 // other files. Methods of one type may be in several files and use each other.
 //
-//	go -C tools run ./filearrows ../elector ../internal/lock ../internal/session
+//	go -C tools run ./filearrows ../internal/lease ../internal/pin
 package main
 
 import (

@@ -71,7 +71,7 @@ type CandidatesRow struct {
 }
 
 // Candidates are the rows of these elections (keys is a JSON array of integers, as text), or of
-// all if it is empty. pg_locks decides who leads, and who holds a seat (deputy.SeatKey; its
+// all if it is empty. pg_locks decides who leads, and who holds a seat (seat.Key; its
 // lowest bit does not matter) and is the deputy. Metadata that others wrote is returned as
 // text, too. (An ANY outside WHERE is a hash table, however many locks strangers hold.) Times are in microseconds since 1970, because the text of a timestamp depends on
 // DateStyle, and limited to the years 1 to 9999; left_micros is 0 if the candidate has not

@@ -1,0 +1,163 @@
+package transaction
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/election"
+	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/pin"
+)
+
+// Beside asks what a session inside a transaction must not ask: the locks of the relations that are read, and the transaction
+// id, would last as long as those of the session. Then another connection asks. In session scope the session asks.
+func Beside[A, T any](ctx context.Context, s *election.Session, statement func(*db.Queries, context.Context, A) (T, error), argument A) (T, error) {
+	t := Of(s)
+	if t == nil {
+		return election.Ask(ctx, s, statement, argument)
+	}
+	var value, none T
+	err := t.beside(ctx, func(ctx context.Context, q *db.Queries) (err error) {
+		value, err = statement(q, ctx, argument)
+		return err
+	})
+	if err != nil { // the call may go on, and write the value
+		return none, err
+	}
+	return value, nil
+}
+
+// BesideThenStay is Beside, and then the session must have its locks still.
+func BesideThenStay[A, T any](ctx context.Context, s *election.Session, statement func(*db.Queries, context.Context, A) (T, error), argument A) (T, error) {
+	t := Of(s)
+	if t == nil {
+		return election.Ask(ctx, s, statement, argument)
+	}
+	bound := s.Left()
+	if !s.IsStarted() { // just granted, by the extended protocol
+		bound = s.Lease().Validity()
+		defer t.staying(ctx, s)()
+	}
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	value, err := Beside(ctx, s, statement, argument)
+	if err == nil {
+		err = s.Heartbeat(ctx) // if it has its lock still, nobody else had it meanwhile
+	}
+	return value, err
+}
+
+// staying keeps a session alive that is not started, until stop is called.
+func (t *Statements) staying(ctx context.Context, s *election.Session) (stop func()) {
+	pausing, cancel := context.WithCancel(ctx)
+	stopped := make(chan struct{})
+	go backoff.Apart(func() {
+		defer close(stopped)
+		for s.Heartbeat(ctx) == nil && backoff.Sleep(pausing, t.from.Lease.Heartbeat) {
+		}
+	})()
+	return func() {
+		cancel()
+		<-stopped
+	}
+}
+
+// beside makes a call on another connection.
+func (t *Statements) beside(ctx context.Context, call pin.Call) (err error) {
+	aux, borrowed := t.aux, t.aux == nil
+	if borrowed { // as while it leads
+		if aux, err = t.from.Take(ctx); err != nil {
+			return err
+		}
+		aux.StayInside()
+	}
+	err = inOwn(ctx, t.from, aux, call)
+	switch {
+	case err != nil && !errors.Is(err, sql.ErrNoRows): // a call may go on
+		aux.Discard(true, false)
+		if !borrowed {
+			t.aux = nil
+		}
+	case borrowed:
+		aux.GiveBack()
+	}
+	return err
+}
+
+// On asks on another connection of the pool, in a transaction of its own if candidates lead inside transactions. It waits no longer
+// than the validity.
+func On[A, T any](ctx context.Context, from *election.Source, inside bool, statement func(*db.Queries, context.Context, A) (T, error), argument A) (T, error) {
+	var value, none T
+	validity := from.Lease.Validity()
+	ctx, cancel := context.WithTimeoutCause(ctx, validity, fmt.Errorf("%w within %v", pgerr.ErrNoAnswer, validity))
+	defer cancel()
+	conn, err := from.Take(ctx)
+	if err != nil {
+		return none, err
+	}
+	call := func(ctx context.Context, q *db.Queries) (err error) {
+		value, err = statement(q, ctx, argument)
+		return err
+	}
+	if inside {
+		conn.StayInside()
+		err = inOwn(ctx, from, conn, call)
+	} else {
+		_, err = conn.Call(ctx, call, func(err error) error {
+			if conn.IsInLeftTx(err) {
+				err = pgerr.Wrap(pgerr.ErrOpenTransaction, err)
+			}
+			return pgerr.CauseOr(ctx, err)
+		}, nil)
+	}
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		conn.GiveBack()
+		return none, err
+	case err != nil: // the call may go on, and write the value
+		conn.Discard(inside, false)
+		return none, err
+	}
+	conn.GiveBack()
+	return value, nil
+}
+
+// inOwn makes a call on another connection, in a transaction of its own with the session's settings.
+func inOwn(ctx context.Context, from *election.Source, aux *pin.Conn, call pin.Call) error {
+	_, err := aux.Call(ctx, func(ctx context.Context, _ *db.Queries) error {
+		err := beginOwn(ctx, from, aux)
+		if err == nil {
+			err = call(ctx, aux.Queries())
+		}
+		switch {
+		case !aux.InTx():
+			return err
+		case err != nil && !errors.Is(err, sql.ErrNoRows):
+			_ = aux.RollBack()
+			return err
+		}
+		return cmp.Or(aux.Commit(), err)
+	}, func(err error) error { return err }, nil)
+	return err
+}
+
+// beginOwn begins a transaction with the session's settings, within a call. It finds a transaction that other code has left open,
+// whose commit is not ours.
+func beginOwn(ctx context.Context, from *election.Source, aux *pin.Conn) error {
+	err := Explain(Begin(ctx, aux, db.RepeatableRead, db.ReadCommitted))
+	if err == nil {
+		err = Apply(ctx, aux, from.Settings())
+	}
+	return err
+}
+
+// Apply applies settings for the rest of the transaction that the connection is in.
+func Apply(ctx context.Context, c *pin.Conn, settings []election.Setting) error {
+	_, err := c.Queries().ApplySettings(ctx, db.ApplySettingsParams{Settings: election.Encode(settings), OnlyLocal: true})
+	return err
+}
