@@ -165,6 +165,7 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 			}
 			e, _ := newElector(t, pool)
 			term := campaign(t, e)
+			time.Sleep(500 * time.Millisecond) // or a heartbeat may be due just at the end
 			start := time.Now()
 			err := term.TransferTo(t.Context(), "web-2")
 			if wantError(t, err, c.wraps...); err != nil && !contains(err, c.says) {
