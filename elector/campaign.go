@@ -14,20 +14,6 @@ import (
 	"github.com/pgelector/pgelector/internal/wakeup"
 )
 
-// A campaign is what the hooks are told of one campaign. What it counts ends with it.
-type campaign struct {
-	began       time.Time
-	unsubscribe func()
-	attempts    int
-	took        time.Duration    // by the last attempt
-	granted     election.Attempt // once elected
-	keeps       bool             // a session to try often, as the hooks know
-	inside      bool             // the last attempt was in transaction scope
-
-	askedWho time.Time // when reportBlocker last asked
-	blocker  string    // whom it found
-}
-
 // attempts makes the attempts of an elector's campaigns by another acquirer. Session.Close waits for each, and for its term.
 type attempts struct {
 	*Elector
@@ -124,7 +110,7 @@ func (e observer) Elected(k *election.Term) {
 	l := k.Lock()
 	elected := e.ledBefore(time.Now()) // the rest is known once the term has begun
 	elected.Offered = c.granted.Named
-	t := newTerm(e.Elector, k)
+	t := newTerm(e.candidate, e.byHand, k)
 	e.term.Store(t)
 	event := e.event(c)
 	event.Took, event.Outcome, event.WasUnhealthy = c.took, hooks.Granted, e.recovered()

@@ -8,18 +8,10 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/deputy"
 	"github.com/pgelector/pgelector/internal/election"
 	"github.com/pgelector/pgelector/internal/gate"
-	"github.com/pgelector/pgelector/internal/holder"
-	"github.com/pgelector/pgelector/internal/live"
-	"github.com/pgelector/pgelector/internal/pgerr"
-	"github.com/pgelector/pgelector/internal/pooled"
 	"github.com/pgelector/pgelector/internal/preflight"
 	"github.com/pgelector/pgelector/internal/promotion"
-	"github.com/pgelector/pgelector/internal/queue"
-	"github.com/pgelector/pgelector/internal/seat"
-	"github.com/pgelector/pgelector/internal/transaction"
 	"github.com/pgelector/pgelector/internal/validate"
 	"github.com/pgelector/pgelector/internal/wakeup"
 )
@@ -55,29 +47,6 @@ func newCandidate(pool *sql.DB, name string, c config) *candidate {
 		n.report(context.Background(), hooks.Failure{Op: hooks.OpHealth, Err: cause})
 	})
 	return n
-}
-
-// ownSource lends sessions of one election each. The acquirer makes its attempts on them.
-func (e *Elector) ownSource() (*election.Source, *deputy.Acquirer, *preflight.Scope) {
-	scope := preflight.NewScope(e.holderScope())
-	d := deputy.New(deputy.Config{CandidateID: e.candidateID, Key: e.key, Sit: e.takeover != Poll, SitInside: e.sitsInside(), Wait: e.takeover == Wait,
-		Interval: e.deputyInterval, Inside: scope.InTransaction, Wary: scope.MetStandby, Auto: scope.Chosen == holder.Auto})
-	evict := pooled.Evictor{Locks: func(s *election.Session) (key, pair int64, ok bool) {
-		return e.key, seat.Key(e.key), !transaction.IsOf(s)
-	}}
-	c := e.sessions(sources{pool: e.pool, scope: scope, beat: e.beat, hear: e.hear, report: e.report, met: e.past.met},
-		[]election.Part{e.places, e.validation, d, evict})
-	if c.Statements = d.Statements; e.takeover == Wait {
-		c.Linger = queue.CloseDelay
-	}
-	return election.NewSource(e.pool, c), d, scope
-}
-
-// elects makes the election on a source.
-func (e *Elector) elects(source *election.Source, acquirer election.Acquirer) {
-	e.kernel = election.New(source, election.Config{Key: e.key, Look: e.announcer.seesLeader, Retry: e.retryEvery, Rest: 2 * pollRequest.Max, Sleep: e.sleep,
-		Backoff: e.backoff, MaxAttempts: e.maxAttempts, AwaitPrimary: e.readOnlyTimeout, Acquirer: &attempts{e, acquirer}, Observer: observer{e},
-		Terms: e.room, Meanwhile: e.findLeader, Yields: e.yields})
 }
 
 // retryEvery is the retry interval in force.
@@ -128,50 +97,6 @@ func (n *candidate) saw(ctx context.Context, leader election.Holder) {
 	}
 	n.announcer.post(n.announcer.leaderChanged(ctx, hooks.LeaderChanged{Previous: n.past.seen.CandidateID, Current: leader.CandidateID, PID: leader.PID}))
 	n.past.seen = leader
-}
-
-// sources are what the sessions of an elector, or of a Session, report to.
-type sources struct {
-	pool   *sql.DB
-	scope  *preflight.Scope
-	beat   func(election.Beat)
-	hear   hearer
-	report func(context.Context, hooks.Failure)
-	met    *summit
-}
-
-// failed receives what goes wrong on sessions, and ends none.
-func (s sources) failed(doing string, err error) {
-	op := hooks.OpCampaign
-	switch doing {
-	case "try": // which the attempt itself reports
-		s.scope.Suspect(err)
-		if s.met != nil {
-			s.met.meet(pgerr.NewerTimeline(err))
-		}
-		if live.IsSuspicious(err) {
-			live.Suspect(s.pool)
-		}
-		return
-	case "release":
-		op = hooks.OpRelease
-	case "set up":
-		op = hooks.OpSetting
-	case "call":
-		op = hooks.OpCall
-	}
-	s.report(context.Background(), hooks.Failure{Op: op, Err: err})
-}
-
-// A beats announces heartbeats.
-type beats struct {
-	election.NoPart
-	on func(election.Beat)
-}
-
-func (b beats) Beat(_ *election.Session, beat election.Beat) error {
-	b.on(beat)
-	return nil
 }
 
 // errClosing is the error of an attempt that an elector which is closed does not make.

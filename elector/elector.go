@@ -2,13 +2,11 @@ package elector
 
 import (
 	"context"
-	"database/sql"
 	"sync"
 	"sync/atomic"
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/election"
-	"github.com/pgelector/pgelector/internal/pooled"
 	"github.com/pgelector/pgelector/internal/wakeup"
 )
 
@@ -35,37 +33,6 @@ type Elector struct {
 
 	closeOnce sync.Once
 	closed    chan struct{} // closed when Close was called, and all is over
-}
-
-// New makes a candidate for the election of that name, on a pool that the
-// caller keeps and closes. It neither connects nor starts anything.
-//
-// The name must have 1 to 1024 bytes and no NUL. An argument or option that
-// cannot be used is an error that wraps ErrConfig and says which; a pool whose
-// MaxOpenConns is 1 is one too.
-func New(pool *sql.DB, name string, opts ...Option) (*Elector, error) {
-	if pool == nil {
-		return nil, errNoPool
-	}
-	c, err := configure(name, opts)
-	if err != nil {
-		return nil, err
-	}
-	if err := pooled.CheckSize(pool, c.pins()); err != nil {
-		return nil, err
-	}
-	e := newElector(context.Background(), pool, name, c)
-	source, acquirer, scope := e.ownSource()
-	e.found = scope
-	e.elects(source, acquirer)
-	return e, nil
-}
-
-func newElector(ctx context.Context, pool *sql.DB, name string, c config) *Elector {
-	e := &Elector{candidate: newCandidate(pool, name, c), closed: make(chan struct{})}
-	e.closing, e.close = context.WithCancelCause(ctx)
-	e.validation = validation(c.validateInterval, func() []*Term { return []*Term{e.term.Load()} })
-	return e
 }
 
 // Run campaigns, and once elected calls lead, on the calling goroutine. It

@@ -14,16 +14,8 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/election"
-	"github.com/pgelector/pgelector/internal/holder"
-	"github.com/pgelector/pgelector/internal/inbox"
 	"github.com/pgelector/pgelector/internal/lease"
-	"github.com/pgelector/pgelector/internal/listen"
-	"github.com/pgelector/pgelector/internal/live"
-	"github.com/pgelector/pgelector/internal/lockdelay"
 	"github.com/pgelector/pgelector/internal/lockkey"
-	"github.com/pgelector/pgelector/internal/preflight"
-	"github.com/pgelector/pgelector/internal/syncrep"
-	"github.com/pgelector/pgelector/internal/transaction"
 	"github.com/pgelector/pgelector/internal/validate"
 )
 
@@ -66,12 +58,17 @@ type (
 
 func (o option) apply(c *config) error { return o(c) }
 
-func (sessionOption) forSession()   {}
+func (sessionOption) forSession() {}
+
 func (electionOption) forElection() {}
-func (requestOption) forElection()  {}
-func (requestOption) forRequest()   {}
-func (commonOption) forSession()    {}
-func (commonOption) forElection()   {}
+
+func (requestOption) forElection() {}
+
+func (requestOption) forRequest() {}
+
+func (commonOption) forSession() {}
+
+func (commonOption) forElection() {}
 
 // set makes an option of what cannot fail.
 func set(change func(*config)) option {
@@ -701,28 +698,6 @@ func (c *config) pins() int {
 		return 2
 	}
 	return 1
-}
-
-// holderScope is the scope that was chosen.
-func (c *config) holderScope() holder.Scope {
-	if c.shared || c.synchronous {
-		return holder.SessionScope
-	}
-	return holder.Scope(c.scope)
-}
-
-// sessions are what sessions are like, and who receives their reports. more are parts that concern their elections.
-func (c *config) sessions(to sources, more []election.Part) election.SessionConfig {
-	parts := []election.Part{&preflight.Part{Scope: to.scope, Pins: c.pins()}, live.Part{}, transaction.Part{}, listen.Part{Deaf: to.scope.ListensForLoss}}
-	parts = append(parts, more...)
-	if c.delays {
-		parts = append(parts, lockdelay.New(c.lockDelay, to.scope.InTransaction))
-	}
-	if c.synchronous {
-		parts = append(parts, syncrep.New(c.longestLease))
-	}
-	parts = append(parts, beats{on: to.beat}, inbox.New(to.pool, to.hear, func(ctx context.Context, err error) { to.report(ctx, hooks.Failure{Op: hooks.OpRequest, Err: err}) }))
-	return election.SessionConfig{CandidateID: c.candidateID, Lease: c.lease, TokenEpoch: c.tokenEpoch, Parts: parts, Report: to.failed}
 }
 
 // leaseOf is a lease of that length, with the heartbeat interval and the drain that follow

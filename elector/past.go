@@ -77,3 +77,17 @@ func (n *candidate) ledBefore(now time.Time) (e hooks.Elected) {
 	e.Leaderless = max(0, now.Sub(until))
 	return e
 }
+
+// A campaign is what the hooks are told of one campaign. What it counts ends with it.
+type campaign struct {
+	began       time.Time
+	unsubscribe func()
+	attempts    int
+	took        time.Duration    // by the last attempt
+	granted     election.Attempt // once elected
+	keeps       bool             // a session to try often, as the hooks know
+	inside      bool             // the last attempt was in transaction scope
+
+	askedWho time.Time // when reportBlocker last asked
+	blocker  string    // whom it found
+}

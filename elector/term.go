@@ -44,12 +44,12 @@ type Term struct {
 }
 
 // newTerm begins to tell of a term.
-func newTerm(e *Elector, k *election.Term) *Term {
-	t := &Term{candidate: e.candidate, term: k, lock: k.Lock(), byHand: e.byHand, done: make(chan struct{})}
+func newTerm(n *candidate, byHand bool, k *election.Term) *Term {
+	t := &Term{candidate: n, term: k, lock: k.Lock(), byHand: byHand, done: make(chan struct{})}
 	t.ctx = t.within(k.Context())
 	t.lock.ReleaseBy(t.release)
 	s := t.lock.Session()
-	stopRequests := e.subscribe(s.HeartbeatNow, func(what event, _ string) bool { return what == eventRequest })
+	stopRequests := n.subscribe(s.HeartbeatNow, func(what event, _ string) bool { return what == eventRequest })
 	t.stopWatching = stopRequests
 	return t
 }

@@ -145,19 +145,3 @@ func inOwn(ctx context.Context, from *election.Source, aux *pin.Conn, call pin.C
 	}, func(err error) error { return err }, nil)
 	return err
 }
-
-// beginOwn begins a transaction with the session's settings, within a call. It finds a transaction that other code has left open,
-// whose commit is not ours.
-func beginOwn(ctx context.Context, from *election.Source, aux *pin.Conn) error {
-	err := Explain(Begin(ctx, aux, db.RepeatableRead, db.ReadCommitted))
-	if err == nil {
-		err = Apply(ctx, aux, from.Settings())
-	}
-	return err
-}
-
-// Apply applies settings for the rest of the transaction that the connection is in.
-func Apply(ctx context.Context, c *pin.Conn, settings []election.Setting) error {
-	_, err := c.Queries().ApplySettings(ctx, db.ApplySettingsParams{Settings: election.Encode(settings), OnlyLocal: true})
-	return err
-}

@@ -55,9 +55,6 @@ func tryPair(ctx context.Context, s *election.Session, key int64, forNow bool, d
 	})
 }
 
-// lettingGo is the key of a context's value, which says that the question lets a lock go.
-type lettingGo struct{}
-
 // LetGo releases the lock of TryPairForNow.
 func LetGo(ctx context.Context, s *election.Session, key int64) error {
 	high, low := lockkey.Halves(key)

@@ -12,7 +12,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -24,20 +23,8 @@ import (
 	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
-	"github.com/pgelector/pgelector/internal/pooled"
 	"github.com/pgelector/pgelector/internal/seat"
 )
-
-// ErrOver is returned when a session's transaction has ended on the server.
-var ErrOver = fmt.Errorf("%w: the transaction that held the lock has ended on the server", pgerr.ErrSessionLost)
-
-// ErrTwoServers is returned when another connection of the pool does not see the transaction's locks.
-var ErrTwoServers = errors.New("elector: the pool leads to two servers, and only one of them has the lock: " +
-	"is an address moving in a failover, or does it lead to several primaries?")
-
-// Turns are those of who checks a server, or takes two connections for a session: one at a time on each pool. Of many electors
-// of one pool each might get one connection, and wait for the other until all give up.
-var Turns pooled.Queues
 
 // Statements are the answers of one session inside a transaction.
 type Statements struct {
@@ -136,39 +123,6 @@ func describe(ctx context.Context, c *pin.Conn) error {
 		err = pgerr.ErrServerReadOnly
 	}
 	return err
-}
-
-// Begin begins a transaction on the connection, within a call, by these statements. A transaction that other code has left open
-// is an error.
-func Begin(ctx context.Context, c *pin.Conn, statements ...string) error {
-	err := c.Begin()
-	for _, statement := range statements {
-		if err == nil {
-			err = c.Exec(ctx, statement)
-		}
-	}
-	switch pgerr.State(err) {
-	case "25001", "25P02":
-		err = pgerr.Wrap(pgerr.ErrOpenTransaction, err)
-	case "0A000": // READ WRITE, which lib/pq always asks for, in recovery
-		err = pgerr.Wrap(pgerr.ErrServerReadOnly, err)
-	}
-	return err
-}
-
-// NoAnswer says what may be the cause if a transaction does not begin. There may be no pooler.
-const NoAnswer = "no answer, or the connection was closed: is the server reachable? A pooler may have no server connection left " +
-	"(default_pool_size of PgBouncer), or permit no transactions (docs/runbook.md#behind-a-pooler)"
-
-// Explain says why a transaction did not begin, as far as a pooler may be the cause.
-func Explain(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, pgerr.ErrNoAnswer), pooled.IsRefusal(err): // which no driver distinguishes
-		return fmt.Errorf("elector: begin a transaction: "+NoAnswer+": %w", err)
-	}
-	return fmt.Errorf("elector: begin a transaction: %w", pgerr.Explain(err))
 }
 
 // Waits has the next tries wait in the server's queue.
@@ -390,13 +344,4 @@ func (Part) Started(s *election.Session) {
 	if t := Of(s); t != nil {
 		t.drop(false)
 	}
-}
-
-// TakeTurn waits until nobody else takes two connections of the pool, or checks its server.
-func TakeTurn(ctx context.Context, pool *sql.DB) (leave func(), err error) {
-	_, leave, err = Turns.Take(ctx, pool)
-	if err != nil {
-		return nil, fmt.Errorf("elector: wait for two connections: %w", err)
-	}
-	return leave, nil
 }
