@@ -18,8 +18,8 @@ import (
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/seat"
 	"github.com/pgelector/pgelector/internal/inbox"
+	"github.com/pgelector/pgelector/internal/seat"
 	"github.com/pgelector/pgelector/roster"
 )
 

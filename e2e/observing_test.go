@@ -16,8 +16,8 @@ import (
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/health"
-	"github.com/pgelector/pgelector/internal/seat"
 	"github.com/pgelector/pgelector/internal/lockkey"
+	"github.com/pgelector/pgelector/internal/seat"
 	"github.com/pgelector/pgelector/roster"
 	"github.com/pgelector/pgelector/shard"
 )

@@ -13,10 +13,10 @@ import (
 	"testing"
 
 	"github.com/pgelector/pgelector/db"
-	"github.com/pgelector/pgelector/internal/seat"
 	"github.com/pgelector/pgelector/internal/inbox"
 	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/seat"
 )
 
 // A call is a statement of a script.

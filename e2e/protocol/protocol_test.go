@@ -24,9 +24,9 @@ import (
 	"github.com/pgelector/pgelector/e2e/must"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
-	"github.com/pgelector/pgelector/internal/seat"
 	"github.com/pgelector/pgelector/internal/inbox"
 	"github.com/pgelector/pgelector/internal/lockkey"
+	"github.com/pgelector/pgelector/internal/seat"
 	"github.com/pgelector/pgelector/shard"
 )
 

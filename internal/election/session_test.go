@@ -4,11 +4,15 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strconv"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/pgelector/pgelector/electortest"
+	"github.com/pgelector/pgelector/internal/drivertest"
 	"github.com/pgelector/pgelector/internal/election"
+	"github.com/pgelector/pgelector/internal/lease"
 )
 
 // A keeper part keeps two values of each session, and reads them at the session's end.
@@ -52,5 +56,24 @@ func TestWhatIsKeptOfASessionIsThereAtItsEnd(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+func TestKeepalivesEndNoSessionBeforeItsLease(t *testing.T) {
+	const maxTCP = 32767 // Linux: MAX_TCP_KEEPIDLE, MAX_TCP_KEEPINTVL
+	pool := new(drivertest.Driver).Open()
+	defer pool.Close()
+	for length := time.Second; length <= 24*time.Hour; length = length*11/10 + time.Millisecond {
+		from := election.NewSource(pool, election.SessionConfig{Lease: lease.Lease{Length: length, Heartbeat: min(length/5, 30*time.Second)}})
+		set := map[string]int{}
+		for _, one := range from.Settings() {
+			set[one.Name], _ = strconv.Atoi(one.Value)
+		}
+		idle, interval, count := set["tcp_keepalives_idle"], set["tcp_keepalives_interval"], set["tcp_keepalives_count"]
+		if min(idle, interval, count) < 1 || max(idle, interval) > maxTCP {
+			t.Errorf("lease %v: %d s idle, %d times %d s: 0 is the system's own", length, idle, count, interval)
+		}
+		if ends := time.Duration(idle+count*interval) * time.Second; ends < length || ends > max(length+time.Second, 4*time.Second) {
+			t.Errorf("lease %v: the connection is cut after %v", length, ends)
+		}
 	}
 }
