@@ -58,8 +58,10 @@ type question[T any] = func(ctx context.Context, c *pin.Conn) (T, Answer, error)
 // that comes too late for the caller may still end the session.
 func ask[T any](ctx context.Context, s *Session, q question[T]) (T, error) {
 	var value, none T
+	repeated := false
 	answered, err := s.call(ctx, func(ctx context.Context, c *pin.Conn) (err error) {
-		value, err = put(ctx, s, c, q)
+		value, err = put(ctx, s, c, q, !repeated)
+		repeated = true
 		return err
 	})
 	if !answered { // the call may go on, and write the value
@@ -68,14 +70,16 @@ func ask[T any](ctx context.Context, s *Session, q question[T]) (T, error) {
 	return value, err
 }
 
-// put puts a question, judges the answer, and renews the proof from before the question was sent.
-func put[T any](ctx context.Context, s *Session, c *pin.Conn, q question[T]) (value T, err error) {
+// put puts a question, judges the answer, and renews the proof from before the question was sent. The call is repeated, the first
+// time, if a prepared statement was missing: that ends no session.
+func put[T any](ctx context.Context, s *Session, c *pin.Conn, q question[T], first bool) (value T, err error) {
 	sent := s.proof.Now()
 	value, from, err := q(ctx, c)
 	if err == nil {
 		err = s.judge(from)
 	}
 	switch {
+	case first && pgerr.IsMissingStatement(err) && !c.InTx():
 	case err != nil && s.started.Load() && !tellsNothing(err):
 		err = s.causeOf(err)
 		s.cancel(err)
