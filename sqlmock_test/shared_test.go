@@ -328,6 +328,7 @@ func TestACampaignThatEndsAtItsBarrierReleasesItsLockOnce(t *testing.T) {
 			_, err := m.all[0].Campaign(ctx)
 			wantError(t, err, context.DeadlineExceeded)
 			time.Sleep(2 * time.Second)
+			settle()
 			var failed []hooks.Op
 			for _, f := range m.rec.Failures() {
 				if failed = append(failed, f.Op); f.Op == hooks.OpRelease && !contains(f.Err, `"election"`) {

@@ -28,21 +28,25 @@ func Do[T any](ctx context.Context, s *Session, statement func(*db.Queries, cont
 // AskOr is Do for an answer that must not be lost: drop receives one that comes when AskOr has returned.
 func AskOr[T any](ctx context.Context, s *Session, statement func(*db.Queries, context.Context) (T, error), drop func(T)) (T, error) {
 	var value, none T
-	var refused error
-	answered, err := s.callOr(ctx, func(ctx context.Context, c *pin.Conn) (err error) {
-		refused, err = s.statements.Aside(ctx, c, func() (err error) {
-			value, err = statement(c.Queries(), ctx)
-			return err
-		})
-		if err != nil && s.started.Load() {
-			s.cancel(s.causeOf(err))
-		}
-		return cmp.Or(err, refused)
+	answered, err := aside(ctx, s, func(ctx context.Context, q *db.Queries) (err error) {
+		value, err = statement(q, ctx)
+		return err
 	}, func() { drop(value) })
 	if !answered { // the call may go on, and write the value
 		return none, err
 	}
 	return value, err
+}
+
+// aside makes a call for a question of a part.
+func aside(ctx context.Context, s *Session, question pin.Call, late func()) (answered bool, err error) {
+	return s.callOr(ctx, func(ctx context.Context, c *pin.Conn) error {
+		refused, err := s.statements.Aside(ctx, c, func() error { return question(ctx, c.Queries()) })
+		if err != nil && s.started.Load() {
+			s.cancel(s.causeOf(err))
+		}
+		return cmp.Or(err, refused)
+	}, late)
 }
 
 // Prepare is for parts, too. It prepares statements of one row each, which then cost one round trip with any driver.
@@ -59,10 +63,13 @@ type question[T any] = func(ctx context.Context, c *pin.Conn) (T, Answer, error)
 func ask[T any](ctx context.Context, s *Session, q question[T]) (T, error) {
 	var value, none T
 	repeated := false
-	answered, err := s.call(ctx, func(ctx context.Context, c *pin.Conn) (err error) {
-		value, err = put(ctx, s, c, q, !repeated)
+	answered, err := s.call(ctx, func(ctx context.Context, c *pin.Conn) error {
+		first := !repeated
 		repeated = true
-		return err
+		return put(s, func() (from Answer, err error) {
+			value, from, err = q(ctx, c)
+			return from, err
+		}, first && !c.InTx())
 	})
 	if !answered { // the call may go on, and write the value
 		return none, err
@@ -70,16 +77,16 @@ func ask[T any](ctx context.Context, s *Session, q question[T]) (T, error) {
 	return value, err
 }
 
-// put puts a question, judges the answer, and renews the proof from before the question was sent. The call is repeated, the first
-// time, if a prepared statement was missing: that ends no session.
-func put[T any](ctx context.Context, s *Session, c *pin.Conn, q question[T], first bool) (value T, err error) {
+// put puts a question, judges the answer, and renews the proof from before the question was sent. If a prepared statement was
+// missing, the call may be repeated (again): that ends no session.
+func put(s *Session, q func() (Answer, error), again bool) error {
 	sent := s.proof.Now()
-	value, from, err := q(ctx, c)
+	from, err := q()
 	if err == nil {
 		err = s.judge(from)
 	}
 	switch {
-	case first && pgerr.IsMissingStatement(err) && !c.InTx():
+	case again && pgerr.IsMissingStatement(err):
 	case err != nil && s.started.Load() && !tellsNothing(err):
 		err = s.causeOf(err)
 		s.cancel(err)
@@ -87,7 +94,7 @@ func put[T any](ctx context.Context, s *Session, c *pin.Conn, q question[T], fir
 		s.backend.CompareAndSwap(nil, &from)
 		s.proof.Renew(sent) // the only place
 	}
-	return value, err
+	return err
 }
 
 // judge returns what is wrong with an answer. The first answer that names a backend is the session's own.

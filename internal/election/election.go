@@ -149,7 +149,7 @@ func (e *Election) campaign(ctx context.Context, h how) (*Term, error) {
 			backoff.Sleep(ctx, pause)
 		}
 		if isLost(e.last.cause()) {
-			e.source.checked = false // it may be another server now
+			e.source.Invalidate() // it may be another server now
 		}
 		e.last = nil
 	}

@@ -64,19 +64,21 @@ func (s *Session) Try(ctx context.Context, wants ...Want) (locks []*Lock, tried 
 		}
 	}
 	tried, err = ask(ctx, s, func(ctx context.Context, c *pin.Conn) ([]Tried, Answer, error) {
-		return s.statements.Try(ctx, c, s.from.settings, wants)
+		tried, from, err := s.statements.Try(ctx, c, s.from.settings, wants)
+		if moved, ok := errors.AsType[*Moved](s.judge(from)); ok && err == nil {
+			for i, t := range tried[:min(len(tried), len(wants))] {
+				if t.Granted {
+					moved.Granted = append(moved.Granted, wants[i].Key)
+				}
+			}
+			err = moved
+		}
+		return tried, from, err
 	})
 	if err == nil && len(tried) != len(wants) {
 		err = errCount
 	}
 	if err != nil {
-		if moved, ok := errors.AsType[*Moved](err); ok {
-			for i, t := range tried {
-				if t.Granted {
-					moved.Granted = append(moved.Granted, wants[i].Key)
-				}
-			}
-		}
 		return nil, nil, s.inDoubt(fmt.Errorf("elector: try the lock: %w", pgerr.Explain(err)))
 	}
 	s.from.primary.Store(true)

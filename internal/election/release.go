@@ -105,6 +105,9 @@ func (s *Session) unlock(l *Lock) error {
 				err = s.notHeld(ctx, c, l.key)
 			}
 		}
+		if err != nil && !pgerr.IsMissingStatement(err) { // before the next call, of a lock that was among these
+			s.cancel(s.causeOf(notReleased(err)))
+		}
 		return err
 	})
 	switch {
@@ -115,9 +118,13 @@ func (s *Session) unlock(l *Lock) error {
 	case err == nil:
 		err = errNotHeld
 	}
-	err = pgerr.Wrap(pgerr.ErrSessionLost, fmt.Errorf("unlock: %w", pgerr.Explain(err)))
+	err = notReleased(err)
 	s.cancel(s.causeOf(err))
 	return err
+}
+
+func notReleased(err error) error {
+	return pgerr.Wrap(pgerr.ErrSessionLost, fmt.Errorf("unlock: %w", pgerr.Explain(err)))
 }
 
 // notHeld says why the session did not hold a lock.

@@ -285,11 +285,11 @@ func TestAnErrorThatSaysSoIsFollowedByOneAttemptAtOnce(t *testing.T) {
 				tries := 0
 				from := sessions("a")
 				from.Statements = func(*election.Source) election.Statements {
-					return answers{try: func(tried []election.Tried, a election.Answer, err error) ([]election.Tried, election.Answer, error) {
+					return answers{open: func() (election.Answer, error) {
 						if tries++; tries <= c.says {
-							return nil, a, otherWay{errors.New("the other way")}
+							return election.Answer{}, otherWay{errors.New("the other way")}
 						}
-						return tried, a, err
+						return election.Answer{}, nil
 					}}
 				}
 				a := election.New(election.NewSource(pool, from), config(42)).Attempt(t.Context())

@@ -120,7 +120,7 @@ func (s *Session) RenewedAt() time.Time { return s.proof.RenewedAt() }
 // EndIfExpired ends a session whose validity has run out, and its terms if that of a bound has. No timer may have noticed yet.
 // It returns why the session has ended, nil if it has not.
 func (s *Session) EndIfExpired() error {
-	if s.proof.Left() <= 0 && s.proof.Left() <= 0 { // again: the clock may have been wrong for one look
+	if first := s.proof.Left(); first <= 0 && s.proof.Left() <= 0 { // the clock may have been wrong for one look
 		s.cancel(s.proof.Expiry())
 	}
 	for _, b := range s.allBounds() {

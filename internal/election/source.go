@@ -31,7 +31,7 @@ type Source struct {
 	SessionConfig
 	pool     *sql.DB
 	settings []Setting   // of each session, but for those that were left out
-	checked  bool        // the server was checked since the last failure
+	checked  atomic.Bool // the server was checked since the last failure
 	passed   atomic.Bool // a check has passed at any time
 	primary  atomic.Bool // a primary has answered at any time, so a server in recovery is being replaced
 }
@@ -63,7 +63,7 @@ func (from *Source) LeaveOut(names ...string) {
 // After an error the server is checked again, because it may be another one by then.
 func (from *Source) Retry(ctx context.Context, try func() error) error {
 	for left, suspected, turned := from.pool.Stats().Idle, false, false; ; left-- {
-		wasChecked := from.checked
+		wasChecked := from.checked.Load()
 		err := from.check(ctx)
 		passed := err == nil && !wasChecked && len(from.Parts) > 0 // connections have just answered
 		if err == nil {
@@ -73,7 +73,9 @@ func (from *Source) Retry(ctx context.Context, try func() error) error {
 			return nil
 		}
 		if ctx.Err() == nil {
-			from.checked = from.checked && errors.Is(err, pgerr.ErrOpenTransaction)
+			if !errors.Is(err, pgerr.ErrOpenTransaction) {
+				from.checked.Store(false)
+			}
 			from.Report("try", err)
 		}
 		dead := pgerr.MaybeBroken(err) && !errors.Is(err, pgerr.ErrSessionPooled)
@@ -86,7 +88,7 @@ func (from *Source) Retry(ctx context.Context, try func() error) error {
 		}
 		if _, anew := errors.AsType[Again](err); ctx.Err() == nil && !turned && (anew || passed && errors.Is(err, pgerr.ErrServerReadOnly)) {
 			turned = true // the pool may lead to several servers, of which a primary has just passed the check
-			from.checked = !anew
+			from.checked.Store(!anew)
 			continue
 		}
 		if !again || left <= 0 || ctx.Err() != nil {
@@ -97,23 +99,23 @@ func (from *Source) Retry(ctx context.Context, try func() error) error {
 
 // check has the parts check the server, if that is due.
 func (from *Source) check(ctx context.Context) error {
-	if from.checked {
+	if from.checked.Load() {
 		return nil
 	}
 	err := each(from.Parts, func(p Part) error { return p.Check(ctx, from) })
-	if from.checked = err == nil; from.checked {
+	if from.checked.Store(err == nil); err == nil {
 		from.passed.Store(true)
 	}
 	return err
 }
 
-// Invalidate has the server checked again before the next attempt.
-func (from *Source) Invalidate() { from.checked = false }
+// Invalidate has the server checked again before the next attempt. Any goroutine may call it.
+func (from *Source) Invalidate() { from.checked.Store(false) }
 
 // Lost is Fail for an attempt on a session that an acquirer has kept: the server may be another one now.
 func (from *Source) Lost(ctx context.Context, err error) Attempt {
 	if ctx.Err() == nil {
-		from.checked = false
+		from.Invalidate()
 		from.Report("try", err)
 	}
 	return from.Fail(err)

@@ -34,11 +34,16 @@ func Tell[T any](ctx context.Context, pool Pool, call func(db.DBTX) (T, error)) 
 }
 
 func ask[T any](ctx context.Context, pool Pool, writes bool, call func(db.DBTX) (T, error)) (value T, err error) {
+	err = onceOrTwice(ctx, pool, writes, func(q db.DBTX) (err error) {
+		value, err = call(q)
+		return err
+	})
+	return value, err
+}
+
+func onceOrTwice(ctx context.Context, pool Pool, writes bool, call func(db.DBTX) error) (err error) {
 	once := func() string {
-		err = askOnce(ctx, pool, writes, func(q db.DBTX) (err error) {
-			value, err = call(q)
-			return err
-		})
+		err = askOnce(ctx, pool, writes, call)
 		return pgerr.State(err)
 	}
 	switch once() {
@@ -48,7 +53,7 @@ func ask[T any](ctx context.Context, pool Pool, writes bool, call func(db.DBTX) 
 	case "26000", "42P05": // a prepared statement is missing or in the way: other code has run DISCARD ALL, say
 		once()
 	}
-	return value, err
+	return err
 }
 
 func askOnce(ctx context.Context, pool Pool, writes bool, call func(db.DBTX) error) error {

@@ -19,35 +19,58 @@ import (
 // Read asks on a connection of the pool, beside any session. It waits for the answer until ctx ends, and no longer than
 // timeout. The server has the same bound, for a client that dies meanwhile: others choose how many locks a statement reads.
 func Read[A, T any](ctx context.Context, pool *sql.DB, timeout time.Duration, statement func(*db.Queries, context.Context, A) (T, error), argument A) (T, error) {
-	bound := db.ApplySettingsParams{OnlyLocal: true, Settings: election.Encode([]election.Setting{{Name: "statement_timeout", Value: strconv.FormatInt(timeout.Milliseconds(), 10)}})}
-	return onPool(ctx, pool, timeout, Ask, func(ctx context.Context, q *db.Queries) (value T, err error) {
-		if _, err := q.ApplySettings(ctx, bound); err != nil {
-			return value, err
-		}
-		return statement(q, ctx, argument)
-	})
+	return valueOf(ctx, pool, timeout, reads, statement, argument)
 }
 
 // Look is Read without the bound in the server.
 func Look[A, T any](ctx context.Context, pool *sql.DB, timeout time.Duration, statement func(*db.Queries, context.Context, A) (T, error), argument A) (T, error) {
-	return onPool(ctx, pool, timeout, Ask, func(ctx context.Context, q *db.Queries) (T, error) { return statement(q, ctx, argument) })
+	return valueOf(ctx, pool, timeout, looks, statement, argument)
 }
 
 // Write is Look for a statement that writes.
 func Write[A, T any](ctx context.Context, pool *sql.DB, timeout time.Duration, statement func(*db.Queries, context.Context, A) (T, error), argument A) (T, error) {
-	return onPool(ctx, pool, timeout, Tell, func(ctx context.Context, q *db.Queries) (T, error) { return statement(q, ctx, argument) })
+	return valueOf(ctx, pool, timeout, writes, statement, argument)
 }
 
-func onPool[T any](ctx context.Context, pool *sql.DB, timeout time.Duration, ask func(context.Context, Pool, func(db.DBTX) (T, error)) (T, error), call func(context.Context, *db.Queries) (T, error)) (T, error) {
+// The ways to ask on a pool.
+const (
+	reads = iota
+	looks
+	writes
+)
+
+func valueOf[A, T any](ctx context.Context, pool *sql.DB, timeout time.Duration, how int, statement func(*db.Queries, context.Context, A) (T, error), argument A) (T, error) {
+	var value, none T
+	err := onPool(ctx, pool, timeout, how, func(ctx context.Context, q *db.Queries) (err error) {
+		value, err = statement(q, ctx, argument)
+		return err
+	})
+	if err != nil { // the call may go on, and write the value
+		return none, err
+	}
+	return value, nil
+}
+
+func onPool(ctx context.Context, pool *sql.DB, timeout time.Duration, how int, call func(context.Context, *db.Queries) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w within %v, one lease: %w", pgerr.ErrNoAnswer, timeout, context.DeadlineExceeded))
 	defer cancel()
-	return backoff.Await(ctx, func(context.Context) (T, error) {
-		value, err := ask(ctx, pool, func(q db.DBTX) (T, error) { return call(ctx, db.New(q)) })
+	_, err := backoff.Answer(ctx, func() error {
+		err := onceOrTwice(ctx, pool, how == writes, func(under db.DBTX) error {
+			q := db.New(under)
+			if how == reads {
+				bound := election.Encode([]election.Setting{{Name: "statement_timeout", Value: strconv.FormatInt(timeout.Milliseconds(), 10)}})
+				if _, err := q.ApplySettings(ctx, db.ApplySettingsParams{OnlyLocal: true, Settings: bound}); err != nil {
+					return err
+				}
+			}
+			return call(ctx, q)
+		})
 		if ctx.Err() == nil && live.IsSuspicious(err) {
 			live.Suspect(pool)
 		}
-		return value, pgerr.CauseOr(ctx, err)
-	})
+		return pgerr.CauseOr(ctx, err)
+	}, nil)
+	return err
 }
 
 // Evict terminates a backend that still holds the lock, or that of two integers, although

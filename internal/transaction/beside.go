@@ -38,6 +38,18 @@ func BesideThenStay[A, T any](ctx context.Context, s *election.Session, statemen
 	if t == nil {
 		return election.Ask(ctx, s, statement, argument)
 	}
+	var value, none T
+	err := t.besideThenStay(ctx, s, func(ctx context.Context, q *db.Queries) (err error) {
+		value, err = statement(q, ctx, argument)
+		return err
+	})
+	if err != nil { // the call may go on, and write the value
+		return none, err
+	}
+	return value, nil
+}
+
+func (t *Statements) besideThenStay(ctx context.Context, s *election.Session, call pin.Call) error {
 	bound := s.Left()
 	if !s.IsStarted() { // just granted, by the extended protocol
 		bound = s.Lease().Validity()
@@ -45,11 +57,11 @@ func BesideThenStay[A, T any](ctx context.Context, s *election.Session, statemen
 	}
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
-	value, err := Beside(ctx, s, statement, argument)
+	err := t.beside(ctx, call)
 	if err == nil {
 		err = s.Heartbeat(ctx) // if it has its lock still, nobody else had it meanwhile
 	}
-	return value, err
+	return err
 }
 
 // staying keeps a session alive that is not started, until stop is called.
@@ -93,15 +105,22 @@ func (t *Statements) beside(ctx context.Context, call pin.Call) (err error) {
 // than the validity.
 func On[A, T any](ctx context.Context, from *election.Source, inside bool, statement func(*db.Queries, context.Context, A) (T, error), argument A) (T, error) {
 	var value, none T
+	err := on(ctx, from, inside, func(ctx context.Context, q *db.Queries) (err error) {
+		value, err = statement(q, ctx, argument)
+		return err
+	})
+	if err != nil { // the call may go on, and write the value
+		return none, err
+	}
+	return value, nil
+}
+
+func on(ctx context.Context, from *election.Source, inside bool, call pin.Call) error {
 	validity := from.Lease.Validity()
 	ctx, cancel := context.WithTimeoutCause(ctx, validity, fmt.Errorf("%w within %v", pgerr.ErrNoAnswer, validity))
 	defer cancel()
 	conn, err := from.Take(ctx)
 	if err != nil {
-		return none, err
-	}
-	call := func(ctx context.Context, q *db.Queries) (err error) {
-		value, err = statement(q, ctx, argument)
 		return err
 	}
 	if inside {
@@ -115,16 +134,12 @@ func On[A, T any](ctx context.Context, from *election.Source, inside bool, state
 			return pgerr.CauseOr(ctx, err)
 		}, nil)
 	}
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		conn.GiveBack()
-		return none, err
-	case err != nil: // the call may go on, and write the value
+	if err != nil && !errors.Is(err, sql.ErrNoRows) { // the call may go on
 		conn.Discard(inside, false)
-		return none, err
+		return err
 	}
 	conn.GiveBack()
-	return value, nil
+	return err
 }
 
 // inOwn makes a call on another connection, in a transaction of its own with the session's settings.

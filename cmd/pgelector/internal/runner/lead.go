@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/pgelector/pgelector/cmd/pgelector/internal/ask"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/supervise"
 	"github.com/pgelector/pgelector/elector"
@@ -34,14 +33,12 @@ const (
 func (r *runner) lead(ctx context.Context, term *elector.Term) error {
 	began := time.Now()
 	child, err := r.start(term)
-	for ; err == nil && child == nil; child, err = r.start(term) {
-		if !ask.Sleep(ctx, startEvery) { // returning earlier would resign
-			return nil
-		}
-		began = time.Now()
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		r.end(err)
+		return nil
+	case child == nil:
+		<-ctx.Done() // returning earlier would resign
 		return nil
 	}
 	select {
@@ -83,11 +80,7 @@ func (r *runner) lead(ctx context.Context, term *elector.Term) error {
 	return nil
 }
 
-// startEvery is how long to wait for the end of a term that is not valid. It may be valid again:
-// after a late answer, or when the wall clock is set back.
-const startEvery = 10 * time.Millisecond
-
-// start starts the command, or returns nil if the run is over or the term is not valid. The
+// start starts the command, or returns nil if the run is over or the term has ended. The
 // mutex orders it with signals and --wait, which end the campaign.
 func (r *runner) start(term *elector.Term) (*supervise.Child, error) {
 	r.mu.Lock()

@@ -146,9 +146,8 @@ func answered(t *testing.T, conn net.Conn) {
 	}
 }
 
-// A step of the wall clock that is taken back before the next heartbeat, and an answer that comes
-// late, end no term. A leader that has waited for its end would hold the lock, and do nothing.
-func TestATermThatIsValidAgainGetsItsCommand(t *testing.T) {
+// A step of the wall clock ends a term as its command is to start. The next term gets the command.
+func TestTheTermAfterAStepOfTheClockGetsItsCommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := electortest.NewServer()
 		defer server.Close()
@@ -164,15 +163,18 @@ func TestATermThatIsValidAgainGetsItsCommand(t *testing.T) {
 		r.renew()
 		defer r.cancel(nil)
 		defer time.AfterFunc(time.Hour, func() { r.cancel(nil) }).Stop()
+		terms := 0
 		_ = e.Run(r.ctx, func(ctx context.Context, term *elector.Term) error {
-			synctest.Wait() // until nobody looks at the clock before the next heartbeat
-			process.ShiftClock(time.Hour)
-			time.AfterFunc(time.Second, func() { process.ShiftClock(-time.Hour) }) // which comes later
-			if child, err := r.start(term); child != nil || err != nil || ctx.Err() != nil {
-				t.Errorf("child %v, error %v, and the term: %v", child, err, context.Cause(ctx))
+			if terms++; terms == 1 {
+				synctest.Wait() // until nobody looks at the clock before the next heartbeat
+				process.ShiftClock(time.Hour)
+				time.AfterFunc(time.Second, func() { process.ShiftClock(-time.Hour) }) // which comes later
 			}
 			return r.lead(ctx, term)
 		})
+		if terms != 2 {
+			t.Errorf("%d terms", terms)
+		}
 		if !errors.Is(r.outcome, syscall.EINVAL) {
 			t.Errorf("the command was not started: %v", r.outcome)
 		}
