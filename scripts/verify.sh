@@ -72,7 +72,7 @@ GO
   echo "{\"Replace\": {\"$PWD/cmd/minimal/main.go\": \"$dir/main.go\"}}" >"$dir/overlay.json"
   CGO_ENABLED=0 go build -trimpath -overlay "$dir/overlay.json" -o "$dir/program" ./cmd/minimal && wc -c <"$dir/program"
 }
-growths() { growth pgx github.com/jackc/pgx/v5/stdlib 1950000 && growth postgres github.com/lib/pq 2500000; }
+growths() { growth pgx github.com/jackc/pgx/v5/stdlib 2000000 && growth postgres github.com/lib/pq 2500000; }
 # The kernel is read as a whole: the files of internal/election are one machine, whose wall is the package.
 arrows() { (cd tools && go run ./filearrows ../elector $(ls -d ../internal/*/ | grep -v /election/)); }
 
@@ -86,7 +86,7 @@ check "all names in the SQL are qualified" "qualify it with pg_catalog; tools/sq
 check "no two files of the core use each other" "move what both use to a third file; tools/filearrows explains what counts" arrows
 check "the core is within its bounds, and the table of parts says what a default election runs" "see tools/core/bounds.go, and the table in CONTRIBUTING.md" go -C tools run ./core -run
 check "the command has at most 20 MB" "see what it links: go list -deps ./cmd/pgelector" small
-check "an election adds at most 1.95 MB over pgx, and 2.5 MB over lib/pq" \
+check "an election adds at most 2 MB over pgx, and 2.5 MB over lib/pq" \
   "name methods of reflection by constants, or the linker keeps all methods: go build -ldflags=-dumpdep, and look for <ReflectMethod>" growths
 for module in . e2e examples bench tools; do
   check "$module/go.mod is tidy" "run 'go mod tidy' in $module" go -C "$module" mod tidy -diff
