@@ -140,6 +140,7 @@ func TestPrometheusEvaluatesTheDashboardAndTheAlerts(t *testing.T) {
 	election := s.election(t)
 	first, a := s.standScraped(t, mixed, 0, election)
 	second, b := s.standScraped(t, mixed, 1, election)
+	a.hook.Ticks("nightly", "done", 1) // as a schedule does
 	p := scrapedBy(t, a, b)
 	old := first.run(t, nil).elected(t)
 	second.run(t, nil).follows(t)

@@ -101,6 +101,11 @@ var on = []play{
 	{`^make demo `, notRun("package demo has its tests")},
 	{`^pgelector run migrations --once `, notRun("TestTheCommandRunsAMigrationOnceOnEachOfManyHosts runs it")},
 	{`^make test `, notRun("it runs this test")},
+	{`^git clone `, notRun("no release is published: the tests have the repository")},
+	{`^go mod edit -require=`, func(t *testing.T, h *host, line string, _ []string) {
+		h.run(t, "bash", "-c", strings.Replace(line, "=../pgelector", "="+root, 1))
+	}},
+	{`^go mod tidy`, func(t *testing.T, h *host, line string, _ []string) { h.run(t, "bash", "-c", line) }},
 	{`^go mod init `, func(t *testing.T, h *host, line string, _ []string) {
 		h.run(t, "bash", "-c", "cd $(mktemp -d -p .) && "+line)
 	}},
