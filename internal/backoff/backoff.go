@@ -45,6 +45,9 @@ func DrawFrom(source func(d time.Duration) time.Duration) { draw = source }
 
 // Sleep waits for d and reports whether it did; false means ctx ended first.
 func Sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
 	select {
 	case <-time.After(d):
 		return true

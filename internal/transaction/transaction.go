@@ -241,7 +241,7 @@ func (t *Statements) onAux(ctx context.Context, c, aux *pin.Conn, call pin.Call)
 		_, err := aux.Call(ctx, call, func(err error) error { return err }, nil)
 		answered <- err
 	})()
-	for again := time.NewTimer(0); ; {
+	for again := time.NewTimer(time.Nanosecond); ; {
 		select {
 		case err := <-answered:
 			if err == nil {
