@@ -57,7 +57,7 @@ func (s *server) beat(t *testing.T, d drivers, dsn, name string, leads bool) *be
 	if !leads {
 		c.Lease.Heartbeat = 100 * time.Millisecond // it tries more often
 	}
-	a := deputy.New(deputy.Config{CandidateID: b.id, Key: key, Sit: true, SitInside: true, Interval: 5 * time.Millisecond, Inside: scope.InTransaction, Auto: true})
+	a := deputy.New(deputy.Config{CandidateID: b.id, Key: key, Sit: true, SitInside: true, Interval: 5 * time.Millisecond, Inside: scope.InTransaction, Wary: scope.MetStandby, Auto: true})
 	c.Parts = []election.Part{&preflight.Part{Scope: scope, Pins: 1}, transaction.Part{}, promotion.New(5*time.Millisecond, scope.InTransaction), a}
 	c.Statements = a.Statements
 	heard := &beatingObserver{TB: t, beating: b, first: make(chan election.Attempt, 1)}
