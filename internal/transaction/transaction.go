@@ -81,7 +81,12 @@ func (t *Statements) Open(ctx context.Context, c *pin.Conn, _ []election.Setting
 	}
 	t.mark, t.kept, t.waits, t.forNow = "", false, false, false
 	if t.aux == nil && err == nil {
-		t.aux, err = t.takeBeside(ctx)
+		if t.wary() {
+			err = describe(ctx, c) // before it takes another: in turn, that would lead to the other server
+		}
+		if err == nil {
+			t.aux, err = t.takeBeside(ctx)
+		}
 	}
 	if err == nil {
 		err = Explain(Begin(ctx, c, db.RepeatableRead, db.ReadCommitted))
