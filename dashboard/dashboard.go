@@ -40,7 +40,7 @@
 //     sent no statement for half of its lease.
 //   - The last follower has gone, so that the election is led without a deputy.
 //
-// A follower that was not seen is no problem while there is another: a process that was killed comes back under
+// A follower that was not seen is no problem while another follower is seen: a process that was killed comes back under
 // another name. The row says "2 candidates, 3 a day ago", and which one, until the roster forgets it
 // (roster.WithForgetAfter).
 //

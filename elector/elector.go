@@ -77,8 +77,8 @@ func (e *Elector) run(caller, ctx context.Context, lead func(ctx context.Context
 // begins begins one call of Run, TryRun, Start, Campaign or TryCampaign.
 func (e *Elector) begins(ctx context.Context, byHand bool) { e.called, e.byHand = ctx, byHand }
 
-// leads calls lead under the last term. If the caller's context has ended, or the elector is closed, ctx ends soon: it has ended when
-// the kernel hears that lead has returned.
+// leads calls lead under the last term. If the caller's context has ended, or the elector is closed, ctx ends soon. leads waits for
+// that before it returns to the kernel.
 func (e *Elector) leads(caller, ctx context.Context, lead func(ctx context.Context, term *Term) error) func(context.Context, *election.Term) error {
 	lead = orHold(lead)
 	return func(context.Context, *election.Term) error {

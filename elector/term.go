@@ -49,8 +49,7 @@ func newTerm(n *candidate, byHand bool, k *election.Term) *Term {
 	t.ctx = t.within(k.Context())
 	t.lock.ReleaseBy(t.release)
 	s := t.lock.Session()
-	stopRequests := n.subscribe(s.HeartbeatNow, func(what event, _ string) bool { return what == eventRequest })
-	t.stopWatching = stopRequests
+	t.stopWatching = n.subscribe(s.HeartbeatNow, func(what event, _ string) bool { return what == eventRequest })
 	return t
 }
 

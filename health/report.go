@@ -84,7 +84,7 @@ func (m *Monitor) CheckLive() Report {
 	return r
 }
 
-// ready is the report by which readiness is judged: that another's leader is silent keeps this process from nothing.
+// ready is the report that decides whether this process is ready. A silent leader in another process makes this process no less ready.
 func (r Report) ready() Report {
 	ready := Report{Status: Healthy, Why: r.Why, Elections: []Election{}}
 	if r.Why != "" {

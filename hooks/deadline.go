@@ -14,8 +14,8 @@ func WithDeadline(ctx context.Context, deadline func() time.Time) context.Contex
 	return context.WithValue(ctx, deadlineOf{}, deadline)
 }
 
-// Deadline returns when the term of OnElected's context ends unless a heartbeat extends it, as known
-// now. Events of heartbeats come later, and not at all while a hook blocks. ok is false if the context
+// Deadline returns when the term ends unless a heartbeat extends the term. ctx is the context of OnElected. Each call returns the
+// newest deadline. Events of heartbeats come later, and do not come while a hook blocks. ok is false if the context
 // is of no term.
 func Deadline(ctx context.Context) (at time.Time, ok bool) {
 	if deadline, ok := ctx.Value(deadlineOf{}).(func() time.Time); ok {

@@ -100,7 +100,7 @@ func newMember(group string, pool *sql.DB, session *elector.Session, set *Set, l
 // run takes a seat and balances until ctx ends or the seat cannot be held, and then waits
 // for all that it began.
 func (m *member) run(ctx context.Context, cancel context.CancelCauseFunc) (err error) {
-	m.counting = time.NewTimer(time.Nanosecond)
+	m.counting = time.NewTimer(backoff.AtOnce)
 	defer m.counting.Stop()
 	for err == nil {
 		select {
@@ -378,7 +378,7 @@ func (m *member) settleIn() {
 		}
 	}
 	m.lookSoon()
-	m.counting.Reset(time.Nanosecond)
+	m.counting.Reset(backoff.AtOnce)
 }
 
 // room is how many more shards this member may lead. Those that are gone from the set do not count:

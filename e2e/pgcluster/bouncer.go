@@ -146,7 +146,7 @@ func (b *Bouncer) Fate() string {
 	return fmt.Sprintf("pgbouncer has ended (%v); its log:\n%s", b.process.Err, sandbox.Tail(b.logFile()))
 }
 
-// ShieldCancels starts a proxy before pgbouncer, and Addr and DSN lead there from now on. If a client has sent a
+// ShieldCancels starts a proxy before pgbouncer. From then on Addr and DSN lead to the proxy. If a client has sent a
 // cancel request and goes away, the proxy keeps the connection to pgbouncer open. Version 1.18 ends itself ("bad
 // client state") if a client goes away while its cancel request is sent to the server (pgbouncer issue 801). Each
 // process that ends during a statement does that.

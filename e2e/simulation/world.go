@@ -230,7 +230,7 @@ func (s *supervisor) cleanUp() {
 }
 
 // bound is how soon somebody must lead after the last fault. A silent session holds the lock for one
-// lease; its open fenced transaction holds up the barrier for two, which have begun with the first.
+// lease. Its open fenced transaction holds up the barrier for two leases, which begin at the same time as that one.
 // Meanwhile one attempt may be discarded, because it waited at the barrier for its whole validity: less
 // than a lease. Then comes the longest pause between two attempts, and the time limit of stuck calls.
 // With a lock delay, it is one lease more, and a second for the drift of the clocks and waits that come

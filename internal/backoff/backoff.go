@@ -43,6 +43,10 @@ var draw = func(d time.Duration) time.Duration { return rand.N(d) }
 // nobody waits.
 func DrawFrom(source func(d time.Duration) time.Duration) { draw = source }
 
+// AtOnce is the duration of a timer that fires at once. Under the race detector, Go 1.26 crashes if two goroutines of one bubble of
+// testing/synctest receive from timers that are due already, as timers of 0 are.
+const AtOnce = time.Nanosecond
+
 // Sleep waits for d and reports whether it did; false means ctx ended first.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {

@@ -26,7 +26,8 @@ type SessionConfig struct {
 	Report      func(doing string, err error) // receives failures that end no session, and returns at once
 }
 
-// A Source lends sessions of a pool, and is what was learned of the server behind the pool. One goroutine at a time uses it.
+// A Source lends sessions of a pool, and knows what was learned of the server behind the pool. One goroutine at a time may call its
+// methods, except for Invalidate.
 type Source struct {
 	SessionConfig
 	pool     *sql.DB

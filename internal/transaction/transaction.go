@@ -37,7 +37,6 @@ type Statements struct {
 	started, mark string // of the server and of the transaction; "" before a statement has set the mark
 	name          string // of the transaction, as others see it
 	waits         bool
-	waited        bool // the last try did: only Confirm tells whether it was granted
 	kept          bool // the session has a seat: it tries the lock by the smallest statement
 	forNow        bool // a savepoint stays open, for a lock that LetGo releases
 }
@@ -141,7 +140,7 @@ func (t *Statements) Sets(row db.PrepareWaitRow) {
 // Try tries the lock. It does not look for the leader, which would take locks of relations.
 func (t *Statements) Try(ctx context.Context, c *pin.Conn, settings []election.Setting, wants []election.Want) ([]election.Tried, election.Answer, error) {
 	key := wants[0].Key
-	switch t.waited = t.waits; {
+	switch {
 	case t.waits:
 		if err := c.Queries().WaitLock(ctx); err != nil {
 			return nil, election.Answer{}, err
@@ -246,7 +245,7 @@ func (t *Statements) onAux(ctx context.Context, c, aux *pin.Conn, call pin.Call)
 		_, err := aux.Call(ctx, call, func(err error) error { return err }, nil)
 		answered <- err
 	})()
-	for again := time.NewTimer(time.Nanosecond); ; {
+	for again := time.NewTimer(backoff.AtOnce); ; {
 		select {
 		case err := <-answered:
 			if err == nil {
