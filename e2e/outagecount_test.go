@@ -7,40 +7,22 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/pgelector/pgelector/e2e/must"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 	prometheushooks "github.com/pgelector/pgelector/hooks/prometheus"
 	sloghooks "github.com/pgelector/pgelector/hooks/slog"
 )
 
-// A buffer may be written to while it is read.
-type buffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
 func TestTheLogCountsTheFailedAttemptsOfAnOutageAsTheMetricDoes(t *testing.T) {
 	t.Parallel()
 	cluster := own(t)
 	s := on(t, cluster)
-	election, log, metric := s.election(t), &buffer{}, prometheushooks.New()
+	election, log, metric := s.election(t), &must.Buffer{}, prometheushooks.New()
 	s.stand(t, pgx.open(t, 0, s.DSN()), election).run(t, nil).elected(t)
 	c := s.stand(t, pgx.open(t, 1, s.DSN()), election, elector.WithHooks(metric, sloghooks.New(slog.New(slog.NewTextHandler(log, nil))))).run(t, nil)
 	c.follows(t)

@@ -3,7 +3,6 @@
 package examples_test
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -14,34 +13,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pgelector/pgelector/e2e/must"
 	"github.com/pgelector/pgelector/examples"
 )
 
 // logged keeps what the examples log until the end of the test.
 func logged(t *testing.T) func() string {
 	t.Helper()
-	var all buffer
+	var all must.Buffer
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&all, nil)))
 	t.Cleanup(func() { slog.SetDefault(before) })
 	return all.String
-}
-
-type buffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
 
 // sent counts how often each message was sent to a receiver that is not in the database.

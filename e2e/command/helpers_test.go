@@ -4,7 +4,6 @@ package command_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -165,26 +164,8 @@ var neverSaid = []string{`cause=""`, `error=""`, `error=<nil>`, `cause=<nil>`,
 type running struct {
 	cmd    *exec.Cmd
 	lines  chan string // of standard output; closed when no process has it open
-	errs   *buffer
+	errs   *must.Buffer
 	exited chan struct{}
-}
-
-// buffer is written by one goroutine and read by another.
-type buffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
 
 // launch starts the program. All its descendants inherit the pipe that is its standard output,
@@ -208,7 +189,7 @@ func held(t *testing.T, env []string, args ...string) (r *running, stdin io.Writ
 
 func launchCommand(t *testing.T, cmd *exec.Cmd) *running {
 	t.Helper()
-	r := &running{cmd: cmd, lines: make(chan string, 1000), errs: &buffer{}, exited: make(chan struct{})}
+	r := &running{cmd: cmd, lines: make(chan string, 1000), errs: &must.Buffer{}, exited: make(chan struct{})}
 	read, write, err := os.Pipe()
 	check(t, err)
 	readErr, writeErr, err := os.Pipe()

@@ -12,23 +12,24 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pgelector/pgelector/e2e/must"
 	"github.com/pgelector/pgelector/e2e/sandbox"
 )
 
 // atTerminal starts the program on a terminal, from a shell that prints the exit status.
-func atTerminal(t *testing.T, args ...string) (typed *os.File, said *buffer) {
+func atTerminal(t *testing.T, args ...string) (typed *os.File, said *must.Buffer) {
 	t.Helper()
 	return inShell(t, `"$0" "$@"; echo status $?; read back; echo the shell has $back`, args...)
 }
 
 // inShell starts a shell on a terminal, with a script that may start the program.
-func inShell(t *testing.T, script string, args ...string) (typed *os.File, said *buffer) {
+func inShell(t *testing.T, script string, args ...string) (typed *os.File, said *must.Buffer) {
 	t.Helper()
 	cmd := exec.Command("sh", append([]string{"-c", script, built(t)}, args...)...)
 	cmd.Env = append(os.Environ(), at(shared.Get(t).DSN())...)
 	terminal, err := startOnTerminal(cmd, 120, 40)
 	check(t, err)
-	said = &buffer{}
+	said = &must.Buffer{}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -59,9 +60,9 @@ func typeIn(t *testing.T, terminal *os.File, text string) {
 	check(t, err)
 }
 
-func (b *buffer) shows(t *testing.T, text string) {
+func shows(t *testing.T, said *must.Buffer, text string) {
 	t.Helper()
-	eventually(t, "on the terminal: "+text, func() bool { return strings.Contains(b.String(), text) })
+	eventually(t, "on the terminal: "+text, func() bool { return strings.Contains(said.String(), text) })
 }
 
 // foreground waits until the command is in the terminal's foreground: only then does Ctrl-C
@@ -75,14 +76,14 @@ func TestTheCommandHasTheTerminalWhileItRuns(t *testing.T) {
 	terminal, said := atTerminal(t, quick(name(t), "--log-level", "off", "--", "sh", "-c",
 		`read line; echo "it read $line"; sleep 1000 & trap "echo caught; kill $!; exit 5" INT; `+foreground+`wait`)...)
 	typeIn(t, terminal, "hello\n")
-	said.shows(t, "it read hello")
-	said.shows(t, "ready")
+	shows(t, said, "it read hello")
+	shows(t, said, "ready")
 	typeIn(t, terminal, "\x1a") // Ctrl-Z: pgelector resumes the command, since a leader cannot be suspended
 	typeIn(t, terminal, "\x03") // Ctrl-C
-	said.shows(t, "caught")
-	said.shows(t, "status 5")
+	shows(t, said, "caught")
+	shows(t, said, "status 5")
 	typeIn(t, terminal, "control\n")
-	said.shows(t, "the shell has control")
+	shows(t, said, "the shell has control")
 }
 
 // A guard that is killed does not give the terminal back.
@@ -107,9 +108,9 @@ func TestTheTerminalIsGivenBackWhenTheGuardIsKilled(t *testing.T) {
 	terminate(t, shared.Get(t).DSN(), name(t))
 	guard(3)
 	typeIn(t, terminal, "\x03")
-	said.shows(t, "status 130")
+	shows(t, said, "status 130")
 	typeIn(t, terminal, "control\n")
-	said.shows(t, "the shell has control")
+	shows(t, said, "the shell has control")
 }
 
 // A command in the background that reads from the terminal is stopped by it.
@@ -117,7 +118,7 @@ const reader = `echo begun $$ .; while read line; do echo "it read $line"; done`
 
 // inBackground starts the program with the reader from a shell with job control, waits until the
 // terminal has stopped the reader, and has the shell go on. It returns the process id of the program.
-func inBackground(t *testing.T, script string) (typed *os.File, said *buffer, program int) {
+func inBackground(t *testing.T, script string) (typed *os.File, said *must.Buffer, program int) {
 	t.Helper()
 	typed, said = inShell(t, `set -m; "$0" "$@" & echo program $! .; read go; `+script, quick(name(t), "--log-level", "off", "--", "sh", "-c", reader)...)
 	printed := func(what string) (pid int) {
@@ -143,18 +144,18 @@ func TestACommandHasTheTerminalOnceItIsBroughtToTheForeground(t *testing.T) {
 	t.Parallel()
 	terminal, said, _ := inBackground(t, `fg; echo status $?; read back; echo the shell has $back`)
 	typeIn(t, terminal, "hello\n")
-	said.shows(t, "it read hello")
+	shows(t, said, "it read hello")
 	typeIn(t, terminal, "\x03") // Ctrl-C
-	said.shows(t, "status 130")
+	shows(t, said, "status 130")
 	typeIn(t, terminal, "control\n")
-	said.shows(t, "the shell has control")
+	shows(t, said, "the shell has control")
 }
 
 func TestASignalEndsACommandThatTheTerminalHasStopped(t *testing.T) {
 	t.Parallel()
 	_, said, program := inBackground(t, `wait $!; echo status $?`)
 	check(t, syscall.Kill(program, syscall.SIGTERM))
-	said.shows(t, "status 143") // a clean stop
+	shows(t, said, "status 143") // a clean stop
 }
 
 // startOnTerminal starts the command as the leader of a session on a new terminal of that size. It

@@ -1,4 +1,4 @@
-// Package must has the checks and the waits that tests of several packages share.
+// Package must has the checks, the waits and the buffer that tests of several packages share.
 package must
 
 import (
