@@ -161,22 +161,16 @@ func (d *Acquirer) lend(ctx context.Context, from *election.Source) (*election.S
 	defer leave()
 	for n := 1; ; n++ {
 		s, err := from.Lend(ctx)
-		if err == nil || !d.Wary() || n == maxServers || !errors.Is(err, pgerr.ErrServerReadOnly) {
+		if err == nil || !d.Wary() || n == transaction.MaxServers || !errors.Is(err, pgerr.ErrServerReadOnly) {
 			return s, err
 		}
 	}
 }
 
-// maxServers is how many servers a pool may lead to in turn.
-const maxServers = 3
-
 // succeed takes over the lock that its holder offers to this candidate.
 func (d *Acquirer) succeed(ctx context.Context, e *election.Election, a election.Attempt) election.Attempt {
 	got := handover.Succeed(ctx, e, d.CandidateID, d.Inside(), func() (s *election.Session, err error) {
-		if s, a.Kept = a.Kept, nil; s != nil && s.EndIfExpired() != nil {
-			s.Fail(context.Cause(s.Context()))
-			s = nil
-		}
+		s, a.Kept = unexpired(a.Kept), nil
 		if d.seated = s != nil; s == nil {
 			s, err = d.lend(ctx, e.Source())
 		}
@@ -199,6 +193,11 @@ func (d *Acquirer) succeed(ctx context.Context, e *election.Election, a election
 func (d *Acquirer) takeSeat() *election.Session {
 	s := d.seat
 	d.seat = nil
+	return unexpired(s)
+}
+
+// unexpired returns s. If the lease of s has run out, as in a process that stood still, unexpired discards s and returns nil.
+func unexpired(s *election.Session) *election.Session {
 	if s != nil && s.EndIfExpired() != nil {
 		s.Fail(context.Cause(s.Context()))
 		return nil
@@ -241,8 +240,7 @@ func (d *Acquirer) serve(ctx context.Context, e *election.Election, s *election.
 			return a
 		}
 	}
-	if s.EndIfExpired() != nil { // the process stood still
-		s.Fail(context.Cause(s.Context()))
+	if unexpired(s) == nil {
 		return election.Attempt{Outcome: election.Busy, BusyAt: busy, Paced: true}
 	}
 	a = d.report(ctx, e, s)

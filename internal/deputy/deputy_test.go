@@ -106,6 +106,23 @@ func (p *party) seats() (n int) {
 	return n
 }
 
+// The lease of the deputy's session runs out while its process stands still. The next attempt takes the seat again.
+func TestADeputyThatStoodStillIsTheDeputyAgainAtOnce(t *testing.T) {
+	meeting(t, func(p *party) {
+		leader, two := p.leads(p.follower("one", sits)), p.follower("two", sits)
+		for range 2 {
+			if got := two.try(); got.Outcome != election.Busy || got.Kept == nil {
+				t.Errorf("got %+v", got)
+			}
+			time.Sleep(time.Minute)
+		}
+		two.Close()
+		if err := election.GiveUp(leader); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestOneFollowerIsTheDeputyAndTheOthersKeepToTheirInterval(t *testing.T) {
 	meeting(t, func(p *party) {
 		leader := p.leads(p.follower("one", sits))

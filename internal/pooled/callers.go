@@ -19,17 +19,17 @@ import (
 // Read asks on a connection of the pool, beside any session. It waits for the answer until ctx ends, and no longer than
 // timeout. The server has the same bound, for a client that dies meanwhile: others choose how many locks a statement reads.
 func Read[A, T any](ctx context.Context, pool *sql.DB, timeout time.Duration, statement func(*db.Queries, context.Context, A) (T, error), argument A) (T, error) {
-	return valueOf(ctx, pool, timeout, reads, statement, argument)
+	return Value(statement, argument, func(call pin.Call) error { return onPool(ctx, pool, timeout, reads, call) })
 }
 
 // Look is Read without the bound in the server.
 func Look[A, T any](ctx context.Context, pool *sql.DB, timeout time.Duration, statement func(*db.Queries, context.Context, A) (T, error), argument A) (T, error) {
-	return valueOf(ctx, pool, timeout, looks, statement, argument)
+	return Value(statement, argument, func(call pin.Call) error { return onPool(ctx, pool, timeout, looks, call) })
 }
 
 // Write is Look for a statement that writes.
 func Write[A, T any](ctx context.Context, pool *sql.DB, timeout time.Duration, statement func(*db.Queries, context.Context, A) (T, error), argument A) (T, error) {
-	return valueOf(ctx, pool, timeout, writes, statement, argument)
+	return Value(statement, argument, func(call pin.Call) error { return onPool(ctx, pool, timeout, writes, call) })
 }
 
 // The ways to ask on a pool.
@@ -39,9 +39,10 @@ const (
 	writes
 )
 
-func valueOf[A, T any](ctx context.Context, pool *sql.DB, timeout time.Duration, how int, statement func(*db.Queries, context.Context, A) (T, error), argument A) (T, error) {
+// Value has do call a statement, and returns the statement's value.
+func Value[A, T any](statement func(*db.Queries, context.Context, A) (T, error), argument A, do func(pin.Call) error) (T, error) {
 	var value, none T
-	err := onPool(ctx, pool, timeout, how, func(ctx context.Context, q *db.Queries) (err error) {
+	err := do(func(ctx context.Context, q *db.Queries) (err error) {
 		value, err = statement(q, ctx, argument)
 		return err
 	})
@@ -51,7 +52,7 @@ func valueOf[A, T any](ctx context.Context, pool *sql.DB, timeout time.Duration,
 	return value, nil
 }
 
-func onPool(ctx context.Context, pool *sql.DB, timeout time.Duration, how int, call func(context.Context, *db.Queries) error) error {
+func onPool(ctx context.Context, pool *sql.DB, timeout time.Duration, how int, call pin.Call) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w within %v, one lease: %w", pgerr.ErrNoAnswer, timeout, context.DeadlineExceeded))
 	defer cancel()
 	_, err := backoff.Answer(ctx, func() error {

@@ -12,6 +12,7 @@ import (
 	"github.com/pgelector/pgelector/internal/election"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
+	"github.com/pgelector/pgelector/internal/pooled"
 )
 
 // Beside asks what a session inside a transaction must not ask: the locks of the relations that are read, and the transaction
@@ -21,15 +22,7 @@ func Beside[A, T any](ctx context.Context, s *election.Session, statement func(*
 	if t == nil {
 		return election.Ask(ctx, s, statement, argument)
 	}
-	var value, none T
-	err := t.beside(ctx, func(ctx context.Context, q *db.Queries) (err error) {
-		value, err = statement(q, ctx, argument)
-		return err
-	})
-	if err != nil { // the call may go on, and write the value
-		return none, err
-	}
-	return value, nil
+	return pooled.Value(statement, argument, func(call pin.Call) error { return t.beside(ctx, call) })
 }
 
 // BesideThenStay is Beside, and then the session must have its locks still.
@@ -38,15 +31,7 @@ func BesideThenStay[A, T any](ctx context.Context, s *election.Session, statemen
 	if t == nil {
 		return election.Ask(ctx, s, statement, argument)
 	}
-	var value, none T
-	err := t.besideThenStay(ctx, s, func(ctx context.Context, q *db.Queries) (err error) {
-		value, err = statement(q, ctx, argument)
-		return err
-	})
-	if err != nil { // the call may go on, and write the value
-		return none, err
-	}
-	return value, nil
+	return pooled.Value(statement, argument, func(call pin.Call) error { return t.besideThenStay(ctx, s, call) })
 }
 
 func (t *Statements) besideThenStay(ctx context.Context, s *election.Session, call pin.Call) error {
@@ -104,15 +89,7 @@ func (t *Statements) beside(ctx context.Context, call pin.Call) (err error) {
 // On asks on another connection of the pool, in a transaction of its own if candidates lead inside transactions. It waits no longer
 // than the validity.
 func On[A, T any](ctx context.Context, from *election.Source, inside bool, statement func(*db.Queries, context.Context, A) (T, error), argument A) (T, error) {
-	var value, none T
-	err := on(ctx, from, inside, func(ctx context.Context, q *db.Queries) (err error) {
-		value, err = statement(q, ctx, argument)
-		return err
-	})
-	if err != nil { // the call may go on, and write the value
-		return none, err
-	}
-	return value, nil
+	return pooled.Value(statement, argument, func(call pin.Call) error { return on(ctx, from, inside, call) })
 }
 
 func on(ctx context.Context, from *election.Source, inside bool, call pin.Call) error {

@@ -96,8 +96,8 @@ func (t *Statements) Open(ctx context.Context, c *pin.Conn, _ []election.Setting
 	return a, err
 }
 
-// maxServers is how many servers a pool may lead to in turn.
-const maxServers = 3
+// MaxServers is how many servers a pool may lead to in turn.
+const MaxServers = 3
 
 // takeBeside takes the second connection, to a primary.
 func (t *Statements) takeBeside(ctx context.Context) (aux *pin.Conn, err error) {
@@ -114,7 +114,7 @@ func (t *Statements) takeBeside(ctx context.Context) (aux *pin.Conn, err error) 
 			return aux, nil
 		}
 		aux.Discard(true, false)
-		if n == maxServers || !errors.Is(err, pgerr.ErrServerReadOnly) {
+		if n == MaxServers || !errors.Is(err, pgerr.ErrServerReadOnly) {
 			return nil, err
 		}
 	}
@@ -179,11 +179,7 @@ func (t *Statements) goesOn(ctx context.Context, c *pin.Conn) (a election.Answer
 		return a, ErrOver
 	}
 	mark, err := c.Show(ctx, db.PingTransaction)
-	switch {
-	case pgerr.State(err) == "42704", err == nil && mark != t.mark:
-		err = ErrOver
-	}
-	if err == nil && mark == "" {
+	if pgerr.State(err) == "42704" || err == nil && (mark != t.mark || mark == "") {
 		err = ErrOver
 	}
 	if err != nil {
