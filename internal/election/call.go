@@ -146,11 +146,6 @@ func (s *Session) callOr(ctx context.Context, call func(ctx context.Context, c *
 	}
 	return s.conn.Call(valid, func(conn context.Context, _ *db.Queries) error {
 		return call(with{conn, ctx}, s.conn)
-	}, func(err error) error {
-		if s.conn.IsInLeftTx(err) {
-			err = pgerr.Wrap(pgerr.ErrOpenTransaction, err)
-		}
-		return pgerr.CauseOr(valid, err)
 	}, late)
 }
 

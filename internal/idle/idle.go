@@ -174,7 +174,7 @@ func isPrimary(ctx context.Context, conn *pin.Conn, answer time.Duration) error 
 	answered, err := conn.Call(ctx, func(ctx context.Context, q *db.Queries) (err error) {
 		who, err = q.WhoAnswers(ctx)
 		return err
-	}, func(err error) error { return err }, nil)
+	}, nil)
 	switch {
 	case err != nil:
 		return err

@@ -182,7 +182,7 @@ func lending(ctx context.Context, pool *sql.DB) func(func(*pin.Conn) error) erro
 
 // ping asks the driver.
 func ping(ctx context.Context, c *pin.Conn) error {
-	_, err := c.Call(ctx, func(ctx context.Context, _ *db.Queries) error { return c.Ping(ctx) }, func(err error) error { return err }, nil)
+	_, err := c.Call(ctx, func(ctx context.Context, _ *db.Queries) error { return c.Ping(ctx) }, nil)
 	return err
 }
 

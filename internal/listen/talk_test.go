@@ -137,7 +137,7 @@ func talking(t *testing.T, k *talk, test func(t *testing.T, c *pin.Conn)) {
 
 func pingFor(t *testing.T, c *pin.Conn) error {
 	t.Helper()
-	_, err := c.Call(t.Context(), func(ctx context.Context, _ *db.Queries) error { return c.Ping(ctx) }, func(err error) error { return err }, nil)
+	_, err := c.Call(t.Context(), func(ctx context.Context, _ *db.Queries) error { return c.Ping(ctx) }, nil)
 	return err
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/drivertest"
+	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
 )
 
@@ -33,7 +34,7 @@ func pinned(t *testing.T, d *drivertest.Driver, test func(t *testing.T, c *pin.C
 // within makes a call that holds the slot.
 func within(t *testing.T, c *pin.Conn, do func(ctx context.Context, q *db.Queries) error) error {
 	t.Helper()
-	answered, err := c.Call(t.Context(), do, func(err error) error { return err }, nil)
+	answered, err := c.Call(t.Context(), do, nil)
 	if !answered {
 		t.Errorf("not answered: %v", err)
 	}
@@ -132,7 +133,7 @@ func TestADiscardLeavesATransactionOpenUnlessThereIsOneOrNothingWasChanged(t *te
 		"clean":   {true, func(*testing.T, *pin.Conn) {}, []string{"close"}},
 		"tainted": {false, func(_ *testing.T, c *pin.Conn) { c.Taint() }, []string{"close"}},
 		"a statement meets a transaction that was left open": {false, func(t *testing.T, c *pin.Conn) {
-			if err := within(t, c, ping); !errors.Is(err, left) || !c.IsInLeftTx(err) {
+			if err := within(t, c, ping); !errors.Is(err, left) || !errors.Is(err, pgerr.ErrOpenTransaction) {
 				t.Error(err)
 			}
 		}, []string{"query Ping", "close"}},
@@ -144,7 +145,7 @@ func TestADiscardLeavesATransactionOpenUnlessThereIsOneOrNothingWasChanged(t *te
 		}, []string{"query Ping", "query Ping", "close"}},
 		"its own transaction failed": {false, func(t *testing.T, c *pin.Conn) {
 			_ = within(t, c, func(ctx context.Context, _ *db.Queries) error { return c.Begin() })
-			if err := within(t, c, ping); c.IsInLeftTx(err) {
+			if err := within(t, c, ping); errors.Is(err, pgerr.ErrOpenTransaction) {
 				t.Errorf("it is said to be left by others: %v", err)
 			}
 			if err := c.Commit(); err != nil || c.InTx() {
@@ -225,16 +226,16 @@ func TestACallWithoutAnAnswerGoesOnAndIsToldOf(t *testing.T) {
 						t.Error("the call was cancelled, which costs the connection")
 					}
 					return failed
-				}, func(err error) error { return err }, func() { late <- time.Now() })
+				}, func() { late <- time.Now() })
 				if answered || !errors.Is(err, errEnough) || time.Since(began) != time.Second || !c.IsBusy() {
 					t.Errorf("answered %t after %v: %v", answered, time.Since(began), err)
 				}
-				if answered, err = c.Call(ctx, ping, nil, nil); answered || !errors.Is(err, errEnough) {
+				if answered, err = c.Call(ctx, ping, nil); answered || !errors.Is(err, errEnough) {
 					t.Errorf("with a context that has ended: answered %t: %v", answered, err)
 				}
 				hurried, stop := context.WithTimeoutCause(t.Context(), time.Second, errEnough)
 				defer stop()
-				if answered, err = c.Call(hurried, ping, nil, nil); answered || !errors.Is(err, errEnough) {
+				if answered, err = c.Call(hurried, ping, nil); answered || !errors.Is(err, errEnough) {
 					t.Errorf("behind the other: answered %t: %v", answered, err)
 				}
 				if err := within(t, c, func(context.Context, *db.Queries) error { return nil }); err != nil || time.Since(began) != time.Minute {
@@ -266,7 +267,7 @@ func TestADiscardCancelsACallThatHasHadTimeToSend(t *testing.T) {
 							time.Sleep(time.Minute)
 						}
 						return ctx.Err()
-					}, func(err error) error { return err }, nil)
+					}, nil)
 				}()
 				synctest.Wait()
 				closed := c.Discard(true, false)

@@ -81,10 +81,10 @@ func CheckOpen(pool *sql.DB) error {
 
 // Call makes a call, with the values of ctx, when those before it are answered, and waits for its answer until
 // ctx is done. Then it returns the cause, and the call goes on: cancelling it would cost the
-// connection, because both drivers close one whose context ends. then receives the call's
-// error, and returns the one that Call returns. late is called if the call succeeds when Call
-// has returned.
-func (c *Conn) Call(ctx context.Context, call Call, then func(error) error, late func()) (answered bool, err error) {
+// connection, because both drivers close one whose context ends. The error of a call wraps ErrOpenTransaction if other code has left
+// a transaction open on the connection, and the cause of ctx if ctx is done. late is called if the call succeeds when Call has
+// returned; it may be nil.
+func (c *Conn) Call(ctx context.Context, call Call, late func()) (answered bool, err error) {
 	if err := c.takeSlot(ctx); err != nil {
 		return false, err
 	}
@@ -97,8 +97,11 @@ func (c *Conn) Call(ctx context.Context, call Call, then func(error) error, late
 			err = call(within, c.q) // nothing was executed, and the driver prepares it anew
 		}
 		c.broken.Store(pgerr.Broken(err))
-		c.tainted = c.tainted || c.IsInLeftTx(err)
-		return then(err)
+		if pgerr.State(err) == "25P02" && c.tx == nil { // of other code, and it has failed
+			c.tainted = true
+			err = pgerr.Wrap(pgerr.ErrOpenTransaction, err)
+		}
+		return pgerr.CauseOr(ctx, err)
 	}, late)
 }
 
@@ -115,10 +118,6 @@ func (c *Conn) takeSlot(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 }
-
-// IsInLeftTx reports whether an error says that other code has left a transaction open on the
-// connection, which has failed.
-func (c *Conn) IsInLeftTx(err error) bool { return pgerr.State(err) == "25P02" && c.tx == nil }
 
 // IsBroken reports whether the last call found the connection broken.
 func (c *Conn) IsBroken() bool { return c.broken.Load() }

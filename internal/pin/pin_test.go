@@ -69,7 +69,7 @@ func TestAConnectionThatIsDiscardedIsNotReturnedToAPoolBelow(t *testing.T) {
 						_, _ = c.Call(t.Context(), func(ctx context.Context, q *db.Queries) error {
 							_, err := q.Ping(ctx)
 							return err
-						}, func(err error) error { return err }, func() {})
+						}, func() {})
 					}
 				}()
 				synctest.Wait()

@@ -126,7 +126,7 @@ func call(t *testing.T, c *pin.Conn) error {
 	_, err := c.Call(t.Context(), func(ctx context.Context, q *db.Queries) error {
 		_, err := q.Ping(ctx)
 		return err
-	}, func(err error) error { return err }, func() {})
+	}, func() {})
 	return err
 }
 
@@ -201,7 +201,7 @@ func TestDiscardBesideAnOpenTransactionEndsTheWait(t *testing.T) {
 				}()
 				synctest.Wait()
 				if inTx {
-					_, err := c.Call(t.Context(), func(ctx context.Context, _ *db.Queries) error { return c.Begin() }, func(err error) error { return err }, func() {})
+					_, err := c.Call(t.Context(), func(ctx context.Context, _ *db.Queries) error { return c.Begin() }, func() {})
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -101,9 +101,6 @@ func (p *Part) checkServer(ctx context.Context, from *election.Source) (deaf, er
 	}
 }
 
-// maxServers is how many servers a pool may lead to in turn.
-const maxServers = 3
-
 // isElsewhere reports whether an error says that a connection leads to another server than the primary. A pool
 // may lead to a primary and its standbys in turn, and what one of them answers says nothing about the others:
 // another connection is asked.
@@ -122,7 +119,7 @@ func conns(ctx context.Context, from *election.Source) func(func(*pin.Conn) erro
 
 // passOver calls lend for other connections while they lead elsewhere.
 func (p *Part) passOver(lend func() error) (err error) {
-	for range maxServers {
+	for range transaction.MaxServers {
 		if err = lend(); !p.isElsewhere(err) {
 			break
 		}
@@ -141,7 +138,7 @@ func (p *Part) onPrimary(ctx context.Context, from *election.Source, fn func(*pr
 			found = true
 			return fn(s)
 		})
-		if found || !p.isElsewhere(err) || n == maxServers {
+		if found || !p.isElsewhere(err) || n == transaction.MaxServers {
 			return err
 		}
 	}

@@ -72,12 +72,7 @@ func (p *probe) call(ctx context.Context, call pin.Call) error {
 	}
 	bounded, cancel := context.WithTimeoutCause(ctx, validity, why)
 	defer cancel()
-	answered, err := p.conn.Call(bounded, call, func(err error) error {
-		if p.conn.IsInLeftTx(err) {
-			err = pgerr.Wrap(pgerr.ErrOpenTransaction, err)
-		}
-		return pgerr.CauseOr(bounded, err)
-	}, nil)
+	answered, err := p.conn.Call(bounded, call, nil)
 	p.heard = p.heard || answered
 	return err
 }

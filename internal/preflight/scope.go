@@ -149,7 +149,7 @@ func (p *Part) tryTransactions(ctx context.Context, from *election.Source) (name
 		if !begun {
 			err = p.permits(err)
 		}
-		if found || !p.isElsewhere(err) || n == maxServers {
+		if found || !p.isElsewhere(err) || n == transaction.MaxServers {
 			return named, err
 		}
 	}

@@ -156,20 +156,10 @@ func (c *commits) commit(ctx context.Context) error {
 
 // ask asks on the connection for commits.
 func ask[A, T any](ctx context.Context, c *pin.Conn, statement func(*db.Queries, context.Context, A) (T, error), argument A) (T, error) {
-	var value, none T
-	_, err := c.Call(ctx, func(ctx context.Context, q *db.Queries) (err error) {
-		value, err = statement(q, ctx, argument)
+	return pooled.Value(statement, argument, func(call pin.Call) error {
+		_, err := c.Call(ctx, call, nil)
 		return err
-	}, func(err error) error {
-		if c.IsInLeftTx(err) {
-			err = pgerr.Wrap(pgerr.ErrOpenTransaction, err)
-		}
-		return pgerr.CauseOr(ctx, err)
-	}, nil)
-	if err != nil { // the call may go on, and write the value
-		return none, err
-	}
-	return value, nil
+	})
 }
 
 func (c *commits) commitOn(ctx context.Context) error {

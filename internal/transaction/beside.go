@@ -104,12 +104,7 @@ func on(ctx context.Context, from *election.Source, inside bool, call pin.Call) 
 		conn.StayInside()
 		err = inOwn(ctx, from, conn, call)
 	} else {
-		_, err = conn.Call(ctx, call, func(err error) error {
-			if conn.IsInLeftTx(err) {
-				err = pgerr.Wrap(pgerr.ErrOpenTransaction, err)
-			}
-			return pgerr.CauseOr(ctx, err)
-		}, nil)
+		_, err = conn.Call(ctx, call, nil)
 	}
 	if err != nil && !errors.Is(err, sql.ErrNoRows) { // the call may go on
 		conn.Discard(inside, false)
@@ -134,6 +129,6 @@ func inOwn(ctx context.Context, from *election.Source, aux *pin.Conn, call pin.C
 			return err
 		}
 		return cmp.Or(aux.Commit(), err)
-	}, func(err error) error { return err }, nil)
+	}, nil)
 	return err
 }

@@ -109,7 +109,7 @@ func (t *Statements) takeBeside(ctx context.Context) (aux *pin.Conn, err error) 
 		if !t.wary() {
 			return aux, nil
 		}
-		_, err = aux.Call(ctx, func(ctx context.Context, _ *db.Queries) error { return describe(ctx, aux) }, func(err error) error { return err }, nil)
+		_, err = aux.Call(ctx, func(ctx context.Context, _ *db.Queries) error { return describe(ctx, aux) }, nil)
 		if err == nil {
 			return aux, nil
 		}
@@ -238,7 +238,7 @@ func missing(ctx context.Context, c *pin.Conn) error {
 func (t *Statements) onAux(ctx context.Context, c, aux *pin.Conn, call pin.Call) (a election.Answer, err error) {
 	answered := make(chan error, 1)
 	go backoff.Apart(func() {
-		_, err := aux.Call(ctx, call, func(err error) error { return err }, nil)
+		_, err := aux.Call(ctx, call, nil)
 		answered <- err
 	})()
 	for again := time.NewTimer(backoff.AtOnce); ; {
