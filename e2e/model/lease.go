@@ -166,7 +166,7 @@ func lease(name, weakened string, dies bool) *Part {
 		a.set(timer, now.At(), x)
 		a.set(holds, Or(free, holds.At(x)), x)
 	})
-	p.action("answer", "put: judge, then proof.Renew(sent)", func(a *Action) {
+	p.action("answer", "put: Judge, then proof.Renew(sent)", func(a *Action) {
 		x := a.param(S)
 		a.when("the statement was executed", Eq(phase.At(x), N(Executed)))
 		a.set(phase, N(Idle), x)

@@ -137,7 +137,7 @@ func TestALeaderInATransactionStepsDownForWhoeverWaitsForItsEnd(t *testing.T) {
 			}
 			ask(1)
 			if *m.text = "who waits"; !waits.Load() {
-				time.Sleep(heartbeat + heartbeat/2)
+				m.delay(heartbeat + heartbeat/2)
 			}
 			ask(-1)
 			return send()

@@ -666,7 +666,7 @@ func TestAGrantInsideATransactionIsKeptUntilItIsConfirmed(t *testing.T) {
 		var elected atomic.Bool
 		one := b.wired(func(m message, send func() error) error {
 			if !elected.Load() && (m.name == "ApplySettings" || m.name == "Confirm") {
-				time.Sleep(lease * 6 / 10) // together they take longer than a lease
+				m.delay(lease * 6 / 10) // together they take longer than a lease
 			}
 			return send()
 		}, "one", inside)

@@ -277,7 +277,7 @@ func TestADeputyLooksAroundOnceAtATime(t *testing.T) {
 				return send()
 			}
 			most.Store(max(most.Load(), looks.Add(1)))
-			time.Sleep(validity * 9 / 10)
+			m.delay(validity * 9 / 10)
 			looks.Add(-1)
 			return send()
 		}, "two", elector.WithTakeover(elector.Deputy))

@@ -11,6 +11,7 @@ import (
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/idle"
 )
 
 // pairs are the scopes of a leader and of its follower.
@@ -146,6 +147,31 @@ func TestALeaderInsideATransactionKeepsItsLockForASuccessorThatIsLost(t *testing
 		b.wraps(<-ran)
 		b.leads(two)
 	})
+}
+
+// A connection that has answered may be silent for as long as the server lets a successor wait.
+func TestASuccessorMayWaitForLongOnANewSession(t *testing.T) {
+	for scope, opts := range pairs {
+		scene(t, scope, func(b *bench) {
+			long := elector.WithLease(10 * time.Minute)
+			one := b.run("one", append(slices.Clone(opts[0]), long)...)
+			b.leads(one)
+			two := b.run("two", append(slices.Clone(opts[1]), long, elector.WithTakeover(elector.Poll))...)
+			time.Sleep(retry)
+			go func() {
+				_, _ = one.RunIfLeader(always, func(ctx context.Context) error {
+					<-ctx.Done()
+					time.Sleep(2 * idle.AnswerWithin)
+					return nil
+				})
+			}()
+			time.Sleep(time.Millisecond)
+			term, _ := one.Term()
+			b.wraps(term.TransferTo(always, "two"))
+			b.within("it leads", 0, b.leads(two), time.Minute)
+			b.failed(two)
+		})
+	}
 }
 
 // Of two that wait for one term, the other one gives its connections back.

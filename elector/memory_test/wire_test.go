@@ -11,6 +11,7 @@ import (
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
+	"github.com/pgelector/pgelector/internal/backoff"
 )
 
 // A wire sends each message of a candidate, and may delay it, or return another error.
@@ -22,7 +23,12 @@ type message struct {
 	inTx  bool      // it is sent inside a transaction
 	begun time.Time // when that began
 	text  *string   // of a query, which the wire may replace
+	ctx   context.Context
 }
+
+// delay waits on the way. As with a driver, that ends with the context: a sleep would not, and a transaction whose context ends
+// meanwhile waits on a mutex, where no time passes in a bubble.
+func (m message) delay(d time.Duration) { backoff.Sleep(m.ctx, d) }
 
 // fail returns a wire on which the messages of that name fail with err, from the first (1) to the
 // last.
@@ -68,7 +74,7 @@ type connector struct {
 func (c connector) Driver() driver.Driver { return c.lends.Driver() }
 
 func (c connector) Connect(ctx context.Context) (made driver.Conn, err error) {
-	err = c.wire(message{name: "CONNECT"}, func() error {
+	err = c.wire(message{name: "CONNECT", ctx: ctx}, func() error {
 		lent, err := c.lends.Conn(ctx)
 		if err != nil {
 			return err
@@ -106,15 +112,15 @@ type wiredConn struct {
 	spoilt bool
 }
 
-func (c *wiredConn) send(text *string, send func() error) error {
+func (c *wiredConn) send(ctx context.Context, text *string, send func() error) error {
 	name, _, _ := strings.Cut(strings.TrimPrefix(*text, "-- name: "), " ")
-	err := c.wire(message{name, c.inTx, c.begun, text}, send)
+	err := c.wire(message{name, c.inTx, c.begun, text, ctx}, send)
 	c.spoilt = c.spoilt || errors.Is(err, errSpoilt)
 	return err
 }
 
 func (c *wiredConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (rows driver.Rows, err error) {
-	err = c.send(&query, func() (err error) {
+	err = c.send(ctx, &query, func() (err error) {
 		rows, err = c.fullConn.QueryContext(ctx, query, args)
 		return err
 	})
@@ -122,15 +128,15 @@ func (c *wiredConn) QueryContext(ctx context.Context, query string, args []drive
 }
 
 func (c *wiredConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (result driver.Result, err error) {
-	err = c.send(&query, func() (err error) {
+	err = c.send(ctx, &query, func() (err error) {
 		result, err = c.fullConn.ExecContext(ctx, query, args)
 		return err
 	})
 	return result, err
 }
 
-func (c *wiredConn) PrepareContext(_ context.Context, query string) (driver.Stmt, error) {
-	return wiredStmt{c, query}, c.wire(message{"PREPARE", c.inTx, c.begun, &query}, func() error { return nil })
+func (c *wiredConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	return wiredStmt{c, query}, c.wire(message{"PREPARE", c.inTx, c.begun, &query, ctx}, func() error { return nil })
 }
 
 // IsValid is false after errSpoilt, as with a driver that has found a connection broken.
@@ -140,7 +146,7 @@ var errSpoilt = errors.New("the connection is spoilt")
 
 func (c *wiredConn) BeginTx(ctx context.Context, opts driver.TxOptions) (tx driver.Tx, err error) {
 	begin := "BEGIN"
-	err = c.send(&begin, func() (err error) {
+	err = c.send(ctx, &begin, func() (err error) {
 		tx, err = c.fullConn.BeginTx(ctx, opts)
 		return err
 	})
@@ -160,7 +166,7 @@ func (t wiredTx) Rollback() error { return t.end("ROLLBACK", t.Tx.Rollback) }
 
 func (t wiredTx) end(name string, send func() error) error {
 	defer func() { t.conn.inTx = false }()
-	return t.conn.send(&name, send)
+	return t.conn.send(context.Background(), &name, send)
 }
 
 type wiredStmt struct {

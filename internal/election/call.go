@@ -83,7 +83,7 @@ func put(s *Session, q func() (Answer, error), again bool) error {
 	sent := s.proof.Now()
 	from, err := q()
 	if err == nil {
-		err = s.judge(from)
+		err = s.Judge(from)
 	}
 	switch {
 	case again && pgerr.IsMissingStatement(err):
@@ -91,20 +91,21 @@ func put(s *Session, q func() (Answer, error), again bool) error {
 		err = s.causeOf(err)
 		s.cancel(err)
 	case err == nil && from != Answer{}:
-		s.backend.CompareAndSwap(nil, &from)
 		s.proof.Renew(sent) // the only place
 	}
 	return err
 }
 
-// judge returns what is wrong with an answer. The first answer that names a backend is the session's own.
-func (s *Session) judge(a Answer) error {
+// Judge returns what is wrong with an answer. The first answer that names a backend is the session's own. A part that is the
+// first to ask on a session has the answer judged, so that the session knows its backend from then on. Judge renews nothing.
+func (s *Session) Judge(a Answer) error {
 	own := s.answered()
 	switch {
 	case a.InRecovery:
 		return fmt.Errorf("the server was demoted: %w", pgerr.ErrServerReadOnly)
-	case a == Answer{} || own == Answer{}:
-		return nil
+	case a == Answer{}:
+	case own == Answer{}:
+		s.backend.CompareAndSwap(nil, &a)
 	case own.Mark != "" && a.Mark != own.Mark:
 		return fmt.Errorf("%w: another transaction has answered", pgerr.ErrSessionLost)
 	case own.Mark == "" && a.PID != own.PID:

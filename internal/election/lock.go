@@ -65,7 +65,7 @@ func (s *Session) Try(ctx context.Context, wants ...Want) (locks []*Lock, tried 
 	}
 	tried, err = ask(ctx, s, func(ctx context.Context, c *pin.Conn) ([]Tried, Answer, error) {
 		tried, from, err := s.statements.Try(ctx, c, s.from.settings, wants)
-		if moved, ok := errors.AsType[*Moved](s.judge(from)); ok && err == nil {
+		if moved, ok := errors.AsType[*Moved](s.Judge(from)); ok && err == nil {
 			for i, t := range tried[:min(len(tried), len(wants))] {
 				if t.Granted {
 					moved.Granted = append(moved.Granted, wants[i].Key)

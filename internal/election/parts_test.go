@@ -112,9 +112,11 @@ func (w worst) Beat(s *election.Session, _ election.Beat) error {
 
 func (w worst) Ended(s *election.Session, _ error) { go func() { w.misuse(context.Background(), s) }() }
 
-// misuse asks, listens, ends, loses, closes, and tries locks that nobody confirms.
+// misuse asks, judges, listens, ends, loses, closes, and tries locks that nobody confirms.
 func (w worst) misuse(ctx context.Context, s *election.Session) {
-	switch w.draw.IntN(12) {
+	switch w.draw.IntN(13) {
+	case 12:
+		_ = s.Judge(election.Answer{PID: int32(w.draw.IntN(3)), InRecovery: w.draw.IntN(2) == 0})
 	case 8:
 		if w.draw.IntN(40) == 0 && s.IsStarted() {
 			_ = s.Lose(errors.New("it is not the one that counts"))

@@ -131,7 +131,7 @@ func notReleased(err error) error {
 func (s *Session) notHeld(ctx context.Context, c *pin.Conn, key int64) error {
 	held, a, err := s.statements.Holds(ctx, c, key)
 	if err == nil {
-		err = s.judge(a)
+		err = s.Judge(a)
 	}
 	switch {
 	case err != nil:

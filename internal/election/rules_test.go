@@ -109,7 +109,7 @@ func TestOneFunctionGrantsRenewsAndReleases(t *testing.T) {
 		".Renew":            "put",
 		".Acknowledge":      "",
 		"put()":             "ask",
-		".backend":          "Reopen answered put",
+		".backend":          "Judge Reopen answered",
 		".release":          "stepDown",
 		".unlock":           "GiveUp release",
 		"statements.Unlock": "unlock",

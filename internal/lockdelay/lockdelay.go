@@ -92,8 +92,8 @@ func (p *Part) Granted(ctx context.Context, s *election.Session, g election.Gran
 		return nil
 	}
 	row, early, err := p.ask(ctx, s.Source().Pool(), db.TenureParams{Pid: s.PID(), Key: g.Key}, by(s))
-	if err == nil && row.Pid != s.PID() && !transaction.IsOf(s) {
-		err = &election.Moved{From: s.PID(), To: row.Pid}
+	if err == nil && !transaction.IsOf(s) {
+		err = s.Judge(election.Answer{PID: row.Pid})
 	}
 	if err == nil && row.Owner == "" {
 		err = fmt.Errorf("%w (backend %d does not show the lock that it was granted)", transaction.ErrTwoServers, s.PID())

@@ -28,13 +28,15 @@ const CloseDelay = 10 * time.Millisecond
 func Prepare(ctx context.Context, s *election.Session, w seat.Wait) error {
 	inside := transaction.IsOf(s)
 	row, err := election.Ask(ctx, s, (*db.Queries).PrepareWait, db.PrepareWaitParams{Settings: election.Encode(w.Settings(s.Source().Settings())), Inside: inside})
-	switch {
-	case err != nil:
+	if err != nil {
 		return fmt.Errorf("elector: set the session up: %w", pgerr.Explain(err))
-	case row.InRecovery:
-		return pgerr.ErrServerReadOnly
-	case s.PID() != 0 && row.Pid != s.PID() && !inside:
-		return &election.Moved{From: s.PID(), To: row.Pid}
+	}
+	answer := election.Answer{PID: row.Pid, InRecovery: row.InRecovery}
+	if inside { // the transaction has a mark, by which its own statements are judged
+		answer.PID = 0
+	}
+	if err = s.Judge(answer); err != nil {
+		return err
 	}
 	waiter := s.Answerer().(seat.Waiter)
 	waiter.Sets(row)
@@ -69,10 +71,8 @@ func WarmUp(ctx context.Context, s *election.Session, statements ...string) erro
 		return fmt.Errorf("elector: warm the session up: %w", pgerr.Explain(err))
 	case row.InTransaction:
 		return pgerr.ErrOpenTransaction
-	case s.PID() != 0 && row.Pid != s.PID():
-		return &election.Moved{From: s.PID(), To: row.Pid}
 	}
-	return nil
+	return s.Judge(election.Answer{PID: row.Pid})
 }
 
 // unhurried is how long a new leader has its session to itself.

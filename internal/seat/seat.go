@@ -156,19 +156,14 @@ func (s stubs) Is(target error) bool { return target == ErrStubs }
 // ErrStubs is returned, with WithScope(Auto), when locks of sessions are stubs: transactions are tried next.
 var ErrStubs = errors.New("elector: the server's advisory locks of sessions are stubs")
 
-// Beat asks for a sign of life, or one that takes no lock if the server's lock table is full.
-func (st *Statements) Beat(ctx context.Context, c *pin.Conn) (rung bool, a election.Answer, err error) {
-	row, err := c.Queries().Ping(ctx)
-	if pgerr.State(err) == "53200" {
-		server, err := c.Queries().DescribeServer(ctx)
-		return false, election.Answer{PID: server.Pid, InRecovery: server.InRecovery}, err
-	}
-	return row.Rung, election.Answer{PID: row.Pid, InRecovery: row.InRecovery}, err
-}
-
 // Holds looks for the lock in pg_locks.
 func (st *Statements) Holds(ctx context.Context, c *pin.Conn, key int64) (bool, election.Answer, error) {
-	row, err := c.Queries().HoldsLock(ctx, db.HoldsLockParams{Pid: st.pid, Key: key})
+	return Holds(ctx, c, st.pid, key)
+}
+
+// Holds reports whether pg_locks shows the lock for that backend.
+func Holds(ctx context.Context, c *pin.Conn, pid int32, key int64) (bool, election.Answer, error) {
+	row, err := c.Queries().HoldsLock(ctx, db.HoldsLockParams{Pid: pid, Key: key})
 	return row.Held, election.Answer{PID: row.Pid}, err
 }
 

@@ -185,15 +185,9 @@ func (st *Statements) tokens(ctx context.Context, c *pin.Conn, keys []int64) (ro
 	return nil, refused, nil
 }
 
-// Beat asks for a sign of life, or one that takes no lock if the server's lock table is full.
-func (st *Statements) Beat(ctx context.Context, c *pin.Conn) (rung bool, a election.Answer, err error) {
-	return (&seat.Statements{}).Beat(ctx, c)
-}
-
 // Holds looks for the lock in pg_locks.
 func (st *Statements) Holds(ctx context.Context, c *pin.Conn, key int64) (bool, election.Answer, error) {
-	row, err := c.Queries().HoldsLock(ctx, db.HoldsLockParams{Pid: st.pid, Key: key})
-	return row.Held, election.Answer{PID: row.Pid}, err
+	return seat.Holds(ctx, c, st.pid, key)
 }
 
 // Unlock releases all in one statement.
