@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -59,6 +60,46 @@ func TestAnUnansweredCommitIsNotWaitedForPastTheDrain(t *testing.T) {
 				b.within("InTx returns, once the term has ended", -validity, time.Since(term.Deadline()), lease/5-time.Millisecond) // the drain
 				one.process.Mend()
 				_ = term.Resign(context.Background())
+			})
+		}
+	}
+}
+
+// If only a clock jumps, nothing of the drain is left, and yet the server keeps the lock for one drain: as long may InTx take,
+// with a lease so short that its drain ends before other graces do.
+func TestAfterAJumpOfTheClockInTxReturnsBeforeTheServerFreesTheLock(t *testing.T) {
+	for _, driver := range []electortest.Driver{electortest.PGX, electortest.PQ} {
+		for name, call := range map[string]func(b *bench, one *candidate, term *elector.Term) error{
+			"in fn": func(b *bench, one *candidate, term *elector.Term) error {
+				return term.InTx(always, one.pool, nil, func(tx *sql.Tx) error {
+					one.process.Cut(electortest.Answers)
+					one.process.ShiftClock(lease)
+					_, err := tx.ExecContext(term.Context(), "SELECT")
+					return err
+				})
+			},
+			"in BEGIN": func(b *bench, one *candidate, term *elector.Term) error {
+				b.check(one.pool.Ping())
+				one.process.Cut(electortest.Answers)
+				one.process.ShiftClock(lease)
+				return term.InTx(always, one.pool, nil, func(*sql.Tx) error { return nil })
+			},
+		} {
+			scene(t, fmt.Sprint(name, " ", driver), func(b *bench) {
+				one := b.candidate("one", elector.WithLease(2*time.Second), elector.WithHeartbeatInterval(200*time.Millisecond))
+				one.process.SetDriver(driver)
+				term, err := one.Campaign(always)
+				b.check(err)
+				var ended time.Time
+				context.AfterFunc(term.Context(), func() { ended = time.Now() })
+				err = call(b, one, term)
+				if returned := time.Now(); err == nil {
+					b.Error("InTx returned nil")
+				} else if synctest.Wait(); ended.IsZero() || returned.Sub(ended) > 400*time.Millisecond {
+					b.Errorf("InTx returned %v after the end of the term, whose drain is a fifth of the lease: %v", returned.Sub(ended), err)
+				}
+				one.process.Mend()
+				_ = term.Resign(always)
 			})
 		}
 	}

@@ -6,14 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/election"
 	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/pgerr"
-	"github.com/pgelector/pgelector/internal/pin"
 	"github.com/pgelector/pgelector/internal/pooled"
 	"github.com/pgelector/pgelector/internal/transaction"
 )
@@ -90,9 +88,11 @@ func (in Term) try(ctx context.Context, name int64, pool *sql.DB, opts *sql.TxOp
 		return nil, true, in.silence(bounded, pool, full, e.taken.Load(), late, err)
 	case err != nil && ctx.Err() != nil:
 		if e.begun.Load() { // a driver that listens rolls back now
+			soon, cancel := in.grace()
+			defer cancel()
 			select {
 			case <-returned:
-			case <-time.After(pin.CloseGrace):
+			case <-soon.Done():
 			}
 		}
 		return nil, false, err

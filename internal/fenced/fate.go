@@ -59,8 +59,9 @@ var errInProgress = errors.New("elector: the server has not ended the transactio
 // ask asks the server, elsewhere than in the transaction, what has become of the transaction, until that is final.
 // before is why the transaction could not be asked.
 func (tx *Tx) ask(ctx context.Context, before error) (fate, error) {
-	if tx.term.Lock.Session().DrainLeft() <= 0 { // as after a freeze: the work is late already, and a short question tells it more
-		late, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), pin.CloseGrace, silent{pin.CloseGrace})
+	if s := tx.term.Lock.Session(); s.DrainLeft() <= 0 { // as after a freeze: the work is late already, and a short question tells it more
+		short := min(pin.CloseGrace, s.Lease().Drain/2) // if only a clock jumped, the server keeps the lock for one drain
+		late, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), short, silent{short})
 		defer cancel()
 		ctx = late
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/pgelector/pgelector/internal/election"
 	"github.com/pgelector/pgelector/internal/live"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/pin"
 )
 
 // A Term is what fenced transactions belong to.
@@ -63,4 +64,11 @@ func (in Term) answerTime() (context.Context, context.CancelFunc) {
 		detach()
 		giveUp(nil)
 	}
+}
+
+// grace is answerTime for the end of a connection that is of no use.
+func (in Term) grace() (context.Context, context.CancelFunc) {
+	answered, cancel := in.answerTime()
+	ctx, stop := context.WithTimeout(answered, pin.CloseGrace)
+	return ctx, func() { stop(); cancel() }
 }

@@ -46,7 +46,7 @@ func (tx *Tx) isSpoilt(err error) bool {
 
 // close gives the connection up, which is in no transaction: for good, or to the pool.
 func (tx *Tx) close(forGood bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), pin.CloseGrace)
+	ctx, cancel := tx.term.grace()
 	defer cancel()
 	_, _ = backoff.Await(ctx, func(ctx context.Context) (any, error) {
 		if forGood {
