@@ -123,7 +123,7 @@ func askLeader(ctx context.Context, pool *sql.DB, c config, leader holder.Holder
 			wakeup.NewSender(pool, NotifyChannel, c.lease.Length).Send(ctx, notifyPatience, payload(eventRequest, c.key))
 		}
 		if err == nil {
-			now, held, failed := holder.Of(ctx, pool, c.key, c.lease.Length)
+			now, held, failed := asking.Holder(ctx, c.key)
 			if failed == nil && (!held || !goesOn(leader, now)) {
 				return nil
 			}

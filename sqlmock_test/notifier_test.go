@@ -360,16 +360,20 @@ func TestALeaderIsToldOfARequestOnceItsBellHasRung(t *testing.T) {
 		expectLeader(mock, 300, "web-2")
 		mock.ExpectBegin()
 		query(mock, "ApplySettings").WillReturnRows(row(1))
+		query(mock, "WhoAnswers").WillReturnRows(row(500, false))
+		holds := func(pid int, id string) { // on the connection of the request
+			query(mock, "Holder").WillReturnRows(row(pid, id, "app", "", 0, 0, 0, false, "", "", 0, 0))
+		}
 		for i, rung := range []bool{false, true, true} { // at first the leader was looking
 			query(mock, "Ring").WillReturnRows(row(rung, 500, "3/7", false))
 			if i == 1 {
 				expectNotify(mock, fmt.Sprint("request ", orders))
 			}
 			if i < 2 {
-				expectLeader(mock, 300, "web-2")
+				holds(300, "web-2")
 			}
 		}
-		expectLeader(mock, 400, "web-3")
+		holds(400, "web-3")
 		mock.ExpectRollback()
 		expectLeader(mock, 400, "web-3")
 		_, err := elector.RequestResign(patience(t), pool, "orders")

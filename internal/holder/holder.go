@@ -40,7 +40,11 @@ type Holder struct {
 // Of asks who holds the lock, on a connection of the pool. held is false if nobody leads by it; holder may then block all
 // candidates. It waits for the answer until ctx ends, and no longer than timeout.
 func Of(ctx context.Context, pool *sql.DB, key int64, timeout time.Duration) (holder Holder, held bool, err error) {
-	row, err := pooled.Read(ctx, pool, timeout, (*db.Queries).Holder, key)
+	return Found(pooled.Read(ctx, pool, timeout, (*db.Queries).Holder, key))
+}
+
+// Found is Of for an answer to db.Holder.
+func Found(row db.HolderRow, err error) (holder Holder, held bool, _ error) {
 	if errors.Is(err, sql.ErrNoRows) {
 		return Holder{}, false, nil
 	}

@@ -16,7 +16,7 @@ func TestARequestIsMadeOnAnotherConnectionIfOneIsSilent(t *testing.T) {
 	for _, listens := range []bool{true, false} { // lib/pq does not listen to the context of BEGIN
 		synctest.Test(t, func(t *testing.T) {
 			answered, calls := make(chan struct{}), atomic.Int32{}
-			d := drivertest.ByName(map[string]drivertest.Rows{"ApplySettings": {{int64(2)}}}, map[string]error{})
+			d := drivertest.ByName(map[string]drivertest.Rows{"ApplySettings": {{int64(2)}}, "WhoAnswers": {{int64(4712), false}}}, map[string]error{})
 			d.Beginning = func(ctx context.Context, _ driver.TxOptions) error {
 				if calls.Add(1) > 1 {
 					return nil
