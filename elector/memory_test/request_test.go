@@ -446,6 +446,7 @@ func TestARequestThatIsNotAnsweredInTimeSaysSo(t *testing.T) {
 				if waits := strings.Contains(fmt.Sprint(err), "it may wait for"); waits != (successor != "") {
 					b.Errorf("got %v", err)
 				}
+				time.Sleep(time.Second) // what tells the leader may be on its way
 				b.wraps(term.Resign(always))
 			})
 		}
