@@ -677,3 +677,18 @@ func TestAGrantInsideATransactionIsKeptUntilItIsConfirmed(t *testing.T) {
 		b.failed(one)
 	})
 }
+
+// What a deputy asks on its second connection fails, and so that is closed. The deputy needs one when it is granted the lock.
+func TestADeputyInsideATransactionReplacesASecondConnectionThatWasLost(t *testing.T) {
+	for name, takeover := range map[string]elector.Takeover{"tries": elector.Deputy, "waits": elector.Wait} {
+		scene(t, name, func(b *bench) {
+			one := b.run("one", inside)
+			b.leads(one)
+			two := b.start(b.wired(fail("Holder", 1, 1000, errOops), "two", inside, elector.WithTakeover(takeover)))
+			time.Sleep(2*heartbeat + heartbeat/2)
+			one.process.Kill()
+			b.within("it leads", 0, b.leads(two), time.Second)
+			b.failed(two)
+		})
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -193,6 +194,9 @@ func (t *Statements) goesOn(ctx context.Context, c *pin.Conn) (a election.Answer
 // each call takes its time.
 func (t *Statements) Confirm(ctx context.Context, c *pin.Conn, keys []int64) ([]election.Confirmed, election.Answer, error) {
 	aux := t.aux // which Close gives up, perhaps while a call on it goes on
+	if aux == nil {
+		return nil, election.Answer{}, errAlone
+	}
 	if !aux.InTx() {
 		a, err := t.onAux(ctx, c, aux, func(ctx context.Context, _ *db.Queries) error { return beginOwn(ctx, t.from, aux) })
 		return []election.Confirmed{{Held: true}}, a, err
@@ -337,8 +341,18 @@ func (t *Statements) drop(discard bool) {
 	t.aux = nil
 }
 
-// A Part gives the second connection back once the session is kept alive.
+// errAlone is returned when the second connection was lost. A granted lock does not wait for another one.
+var errAlone = fmt.Errorf("%w: its second connection was lost", pgerr.ErrSessionLost)
+
+// A Part gives the second connection back once the session is kept alive. Until then it replaces one that was lost.
 type Part struct{ election.NoPart }
+
+func (Part) Kept(ctx context.Context, s *election.Session) (err error) {
+	if t := Of(s); t != nil && t.aux == nil {
+		t.aux, err = t.takeBeside(ctx)
+	}
+	return err
+}
 
 func (Part) Started(s *election.Session) {
 	if t := Of(s); t != nil {
