@@ -94,6 +94,10 @@ func (c candidate) Bound() int {
 	return 0
 }
 
+func (c candidate) hasDetails() bool {
+	return c.Waiting != "" || c.Session != "" || c.Lease != "" || c.Judged != "" || len(c.Metadata) > 0 || c.Hidden > 0
+}
+
 // holder returns the candidate of a session.
 func holder(row db.AdvisoryLocksRow, now time.Time) candidate {
 	c := candidate{ID: cmp.Or(row.ApplicationName, "without a name"), Role: leads, Session: fmt.Sprintf("backend %d, user %s", row.Pid, row.Usename),
