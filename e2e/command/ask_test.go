@@ -303,7 +303,7 @@ func TestDoctorReportsEachCheck(t *testing.T) {
 	for driver, loss := range map[string]string{"pgx": "ok    loss", "pq": "note  loss"} {
 		r := invoke(t, at(dsn), "doctor", "--driver", driver)
 		lease := recommended(t, r)
-		r.want(t, exit.OK, "after at most "+lease.String()+" plus the deputy interval", "(the default) or wait: 2\n",
+		r.want(t, exit.OK, "after at most "+lease.String()+" plus the deputy interval", "2 of the server's connections for 1 election with the takeover deputy (the default)", "; elections without it work",
 			loss, "\n\nsession scope: yes\ntransaction scope: yes\n\nyes          session lock  ")
 		if !strings.HasPrefix(r.out, "Elections run safely here") {
 			t.Errorf("the verdict is not first:\n%s", r.out)

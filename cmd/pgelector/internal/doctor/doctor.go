@@ -88,6 +88,7 @@ func (x *Examination) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	x.conclude()
 	x.recommend()
 	return nil
 }

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
 )
@@ -76,10 +78,35 @@ func (x *Examination) write(failure error) error {
 		x.writeCapabilities(&text, true)
 	}
 	for _, f := range x.found {
-		fmt.Fprintf(&text, "%-4s  %-15s  %s\n", f.Level, f.Check, f.Text)
+		line(&text, fmt.Sprintf("%-4s  %-15s  ", f.Level, f.Check), f.Text)
 	}
 	_, err := fmt.Fprint(x.Out, text.String())
 	return err
+}
+
+// width is that of the report: a terminal, or a page of a ticket, shows it without breaking its columns.
+const width = 100
+
+// line writes a line of the report, and breaks its text between words. What follows is indented as the text.
+func line(w io.Writer, columns, text string) {
+	left := width - len(columns)
+	fmt.Fprint(w, columns)
+	used := 0
+	for word := range strings.FieldsSeq(text) {
+		length := utf8.RuneCountInString(word)
+		switch {
+		case used == 0:
+		case used+1+length > left:
+			fmt.Fprintf(w, "\n%*s", len(columns), "")
+			used = 0
+		default:
+			fmt.Fprint(w, " ")
+			used++
+		}
+		fmt.Fprint(w, word)
+		used += length
+	}
+	fmt.Fprintln(w)
 }
 
 // verdict is what an operator wants to know first.
@@ -94,8 +121,9 @@ func (x *Examination) verdict(failure error) string {
 		drawbacks = "\nDrawbacks: see what says warn: " + drawbacks + "."
 	}
 	lease := x.recommended
-	return fmt.Sprintf("Elections run safely here. Recommended lease: %v. With it, stalls of up to %v cost no leadership, and a\n"+
-		"frozen or disconnected leader is replaced after at most %v plus the deputy interval (with the takeover poll, the retry interval).%s",
+	return fmt.Sprintf("Elections run safely here. Recommended lease: %v. With it, stalls of up to %v cost no\n"+
+		"leadership, and a frozen or disconnected leader is replaced\n"+
+		"after at most %v plus the deputy interval (with the takeover poll: the retry interval).%s",
 		lease, time.Duration(float64(lease)*(validity-0.2)), lease, drawbacks)
 }
 
