@@ -3,6 +3,7 @@ package oplog
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
@@ -97,13 +98,24 @@ func (h *Hook) failed(e hooks.Failure) (o outage, first bool) {
 		if c.outage.since.IsZero() {
 			c.outage.since = e.At
 		}
-		first = !c.outage.warned && !c.lost // else "demoted" has told of it
+		first = !c.outage.warned && (!c.lost || refuses(e.Err)) // else "demoted" has told of it
 		c.outage.warned = c.outage.warned || first
 		if o = c.outage; e.Permanent {
 			c.outage, c.lost = outage{}, false
 		}
 	})
 	return o, first
+}
+
+// refuses reports whether the server has answered, and refused: the login, or a statement. That is not the fault that
+// has ended a session. A server that stops, starts or is away (57P, 08) may be that fault.
+func refuses(err error) bool {
+	var state interface{ SQLState() string }
+	if !errors.As(err, &state) {
+		return false
+	}
+	code := state.SQLState()
+	return code != "" && !strings.HasPrefix(code, "57P") && !strings.HasPrefix(code, "08")
 }
 
 // OnCampaign traces an attempt, and logs the end of an outage, and that this candidate is healthy
