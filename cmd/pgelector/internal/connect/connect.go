@@ -290,6 +290,7 @@ const (
 	noPrivilege     = "42501"
 	noSuchParameter = "42704" // in the DSN
 	cancelled       = "57014" // a statement
+	tooMany         = "53300" // connections; of the same class are a full disk and a full lock table
 )
 
 // Failed explains an error of a question. It wraps ErrConnect if the server was not reached
@@ -301,10 +302,10 @@ func (t *Target) Failed(err error) error {
 	case state == noPrivilege:
 		return err
 	case state == cancelled:
-		return fmt.Errorf("the server does not let a statement finish: is statement_timeout too short for this role or database? %w", err)
+		return fmt.Errorf("the server does not let a statement finish: is statement_timeout too short for this role or database, or does somebody cancel it? %w", err)
 	case Refused(err):
 		return fmt.Errorf("%w to %s (found by %s): the server refuses: %w", ErrConnect, t, t.Source, err)
-	case state == "" || strings.HasPrefix(state, "08") || strings.HasPrefix(state, "53") || strings.HasPrefix(state, "57"):
+	case state == "" || strings.HasPrefix(state, "08") || state == tooMany || strings.HasPrefix(state, "57"):
 		return fmt.Errorf("%w to %s (found by %s): %w", ErrConnect, t, t.Source, err)
 	}
 	return err
