@@ -90,7 +90,8 @@ func (h *Hook) attemptFailed(ctx context.Context, e hooks.Failure) {
 	}
 }
 
-// failed begins an outage, or returns it, and reports whether this failure is the first to be told. OnCampaign counts the
+// failed begins an outage, or returns it, and reports whether this failure is the first to be told. That the server refuses is
+// told once more, if the line of the outage says something else: a connection that was lost, say. OnCampaign counts the
 // attempts, because it also has the quick ones, as metrics have. A permanent failure ends the outage: nobody waits for the
 // database any more.
 func (h *Hook) failed(e hooks.Failure) (o outage, first bool) {
@@ -98,8 +99,9 @@ func (h *Hook) failed(e hooks.Failure) (o outage, first bool) {
 		if c.outage.since.IsZero() {
 			c.outage.since = e.At
 		}
-		first = !c.outage.warned && (!c.lost || refuses(e.Err)) // else "demoted" has told of it
-		c.outage.warned = c.outage.warned || first
+		refused := refuses(e.Err)
+		first = !c.outage.warned && !c.lost || refused && !c.outage.refused // else "demoted" has told of it
+		c.outage.warned, c.outage.refused = c.outage.warned || first, c.outage.refused || refused
 		if o = c.outage; e.Permanent {
 			c.outage, c.lost = outage{}, false
 		}

@@ -426,6 +426,17 @@ func TestAServerThatRefusesAFormerLeaderIsAnotherFault(t *testing.T) {
 	}
 }
 
+// The server was stopped, say, and came back without the database.
+func TestARefusalIsToldOnceWhateverTheOutageBeganWith(t *testing.T) {
+	var l log
+	h := oplog.New(l.write)
+	for _, err := range []error{errRefused, stateError("57P01"), stateError("3D000"), stateError("57P03"), stateError("28P01"), stateError("3D000")} {
+		h.OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpCampaign, Err: err, At: start})
+		h.OnCampaign(ctx, hooks.Campaign{Origin: a, Outcome: hooks.Failed, At: start})
+	}
+	check(t, &l, "warn attempt failed op=campaign error=connection refused failed_attempts=1", "warn attempt failed op=campaign error=the server says 3D000 failed_attempts=3")
+}
+
 func TestACandidateThatIsHealthyAgainIsToldOnce(t *testing.T) {
 	var l log
 	h := oplog.New(l.write)
