@@ -395,3 +395,14 @@ func TestANameBreaksBetweenItsPartsIfTheyAreShort(t *testing.T) {
 		}
 	}
 }
+
+func TestALeaseThatCannotBeSeenSaysWhy(t *testing.T) {
+	row := session("a", 0)
+	row.LastMicros = 0
+	for connected, want := range map[int64]string{0: "GRANT pg_read_all_stats", noon.UnixMicro(): "track_activities is off"} {
+		row.ConnectedMicros = connected
+		if c := holder(row, noon); !strings.Contains(c.Lease, want) {
+			t.Errorf("the lease: %q, want %q", c.Lease, want)
+		}
+	}
+}

@@ -343,7 +343,7 @@ func TestDoctorSaysThatSessionsDoNotTrackTheirActivity(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
 	leading := lead(t, dsn, "billing", "first")
-	second := launch(t, at(dsn+"&track_activities=off"), quick("billing", "--", "true")...)
+	second := launch(t, at(dsn+"&track_activities=off"), quick("billing", "--", "sh", "-c", "echo ready; exec sleep 1000")...)
 	eventually(t, "doctor sees the deputy", func() bool {
 		r := invoke(t, at(dsn), "doctor")
 		if strings.Contains(r.out, "GRANT pg_read_all_stats") {
@@ -351,9 +351,13 @@ func TestDoctorSaysThatSessionsDoNotTrackTheirActivity(t *testing.T) {
 		}
 		return strings.Contains(r.out, "track_activities is off")
 	})
-	for _, r := range []*running{second, leading} {
-		r.stops(t)
-	}
+	leading.stops(t)
+	second.says(t, "ready")
+	eventually(t, "status says it of the leader", func() bool {
+		r := invoke(t, at(dsn), "status", "billing")
+		return r.code == exit.OK && strings.Contains(r.out, "s, not tracked") && strings.Contains(r.err, "track_activities is off for its session") && !strings.Contains(r.err, "GRANT")
+	})
+	second.stops(t)
 }
 
 func TestDoctorWritesJSON(t *testing.T) {
