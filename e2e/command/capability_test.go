@@ -161,6 +161,11 @@ func TestDoctorSaysThatARoleCannotFenceTransactions(t *testing.T) {
 	for _, driver := range []string{"pgx", "pq"} {
 		invoke(t, at(c.DSN(pgcluster.ForRole("app"))), "doctor", "--driver", driver).want(t, exit.OK, "warn  InTx", "permission denied for function pg_try_advisory_xact_lock_shared")
 	}
+	check(t, c.Exec(t.Context(), "REVOKE EXECUTE ON FUNCTION pg_catalog.pg_try_advisory_lock(bigint), pg_catalog.pg_try_advisory_lock(integer, integer) FROM PUBLIC"))
+	for _, driver := range []string{"pgx", "pq"} { // the checks end early, and have said enough
+		invoke(t, at(c.DSN(pgcluster.ForRole("app"))), "doctor", "--driver", driver).want(t, exit.Privilege,
+			"Elections cannot run safely here: fix what says FAIL: advisory locks", "permission denied for function pg_try_advisory_lock")
+	}
 }
 
 func TestTheReportHasNoSecrets(t *testing.T) {
