@@ -10,9 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
-	"slices"
 	"strings"
 )
 
@@ -51,25 +49,6 @@ func OfStatement(err error) bool {
 	state := State(err)
 	ends := strings.HasPrefix(state, "08") || strings.HasPrefix(state, "25") || strings.HasPrefix(state, "57P")
 	return state != "" && !ends && !IsMissingStatement(err)
-}
-
-// IsBadDSN reports whether the driver cannot read the connection string, so that no attempt reaches a server. Of the drivers, pgx
-// says so, by the type of its error, which this package cannot import. A file that the string names may appear later, so
-// an error about a file is no such error.
-func IsBadDSN(err error) bool {
-	if _, ofFile := errors.AsType[*fs.PathError](err); ofFile {
-		return false
-	}
-	for err != nil {
-		if fmt.Sprintf("%T", err) == "*pgconn.ParseConfigError" {
-			return true
-		}
-		if many, ok := err.(interface{ Unwrap() []error }); ok {
-			return slices.ContainsFunc(many.Unwrap(), IsBadDSN)
-		}
-		err = errors.Unwrap(err)
-	}
-	return false
 }
 
 // MaybeBroken is Broken, and true also for an error of pgx that has the method SafeToRetry. That

@@ -35,28 +35,6 @@ func TestTheSQLStateOfBothDriversIsFound(t *testing.T) {
 	}
 }
 
-func TestABadConnectionStringIsTold(t *testing.T) {
-	for dsn, bad := range map[string]bool{
-		"postgres://app:secret@db:port/app": true, "host=db port=x": true, "nonsense": true, "postgres://db/app?sslmode=perhaps": true,
-		"postgres://db/app?sslmode=verify-full&sslrootcert=/nowhere/ca.pem": false, // which may be mounted later
-	} {
-		_, err := pgconn.ParseConfig(dsn)
-		if err == nil {
-			t.Errorf("pgx reads %s", dsn)
-		}
-		for _, wrapped := range []error{err, fmt.Errorf("wrapped: %w", err), fmt.Errorf("%w: %w", errSome, err), errors.Join(errSome, err)} {
-			if IsBadDSN(wrapped) != bad {
-				t.Errorf("%s: %v: %v", dsn, wrapped, !bad)
-			}
-		}
-	}
-	for _, err := range append(bothDrivers("08006"), nil, io.EOF, errSome, &net.OpError{Op: "dial", Err: errSome}) {
-		if IsBadDSN(err) {
-			t.Errorf("%v", err)
-		}
-	}
-}
-
 func TestBrokenReportsErrorsThatEndTheConnection(t *testing.T) {
 	want := map[error]bool{
 		nil: false, errSome: false, context.DeadlineExceeded: false,

@@ -20,7 +20,6 @@ var (
 	ErrSessionPooled   = errors.New("elector: a pooler shares backends between connections: connect to the server itself, or through session pooling (docs/runbook.md#behind-a-pooler)")
 	ErrNoAdvisoryLocks = fmt.Errorf("%w: it grants advisory locks that do not show in pg_locks, so they exclude nobody: use a PostgreSQL server", ErrUnsupportedServer)
 	ErrNoSessionLocks  = fmt.Errorf("%w: its advisory locks of sessions do not show in pg_locks, so they exclude nobody: where those of transactions do, use WithScope(Auto or TransactionScope)", ErrUnsupportedServer)
-	ErrBadDSN          = fmt.Errorf("%w: the driver cannot read the connection string: correct it, and start again (docs/runbook.md#gave-up)", ErrConfig)
 	ErrPoolTooSmall    = fmt.Errorf("%w: the pool has no connection to spare beside what a session pins", ErrConfig)
 	ErrPoolClosed      = fmt.Errorf("%w: the pool is closed: close it only after Run, Stop or Close has returned", ErrConfig)
 	ErrLockTableFull   = errors.New("elector: the server's lock table is full: raise max_locks_per_transaction (and restart it), or use fewer elections")

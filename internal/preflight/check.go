@@ -62,8 +62,8 @@ func (p *Part) Check(ctx context.Context, from *election.Source) error {
 	case err == nil:
 		p.pooler = found.pooled
 		p.Scope.passed(found)
-	case pgerr.IsBadDSN(err) && !from.HasPassed(): // else the string was read before, and may be mended
-		err = pgerr.Wrap(pgerr.ErrBadDSN, err)
+	case isBadDSN(err) && !from.HasPassed(): // else the string was read before, and may be mended
+		err = pgerr.Wrap(errBadDSN, err)
 	}
 	return err
 }
