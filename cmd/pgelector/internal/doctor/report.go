@@ -90,12 +90,12 @@ func (x *Examination) write(failure error) error {
 // width is that of the report: a terminal, or a page of a ticket, shows it without breaking its columns.
 const width = 100
 
-// line writes a line of the report, and breaks its text between words. What follows is indented as the text.
+// line writes a line of the report, and breaks its text at spaces. What follows is indented as the text.
 func line(w io.Writer, columns, text string) {
 	left := width - len(columns)
 	fmt.Fprint(w, columns)
 	used := 0
-	for word := range strings.FieldsSeq(text) {
+	for word := range strings.SplitSeq(strings.NewReplacer("\n", " ", "\t", "").Replace(text), " ") { // names may have more spaces than one
 		length := utf8.RuneCountInString(word)
 		switch {
 		case used == 0:
