@@ -94,6 +94,10 @@ func (c candidate) Bound() int {
 	return 0
 }
 
+func (c candidate) hasDetails() bool {
+	return c.Waiting != "" || c.Session != "" || c.Lease != "" || c.Judged != "" || len(c.Metadata) > 0 || c.Hidden > 0
+}
+
 // holder returns the candidate of a session.
 func holder(row db.AdvisoryLocksRow, now time.Time) candidate {
 	c := candidate{ID: cmp.Or(row.ApplicationName, "without a name"), Role: leads, Session: fmt.Sprintf("backend %d, user %s", row.Pid, row.Usename),
@@ -113,7 +117,7 @@ func holder(row db.AdvisoryLocksRow, now time.Time) candidate {
 		c.Role = waits
 	}
 	if c.Role == leads && c.lease != 0 {
-		c.Lease = c.leaseAt(now)
+		c.Lease = c.leaseAt(now, row.ConnectedMicros != 0)
 	}
 	if row.WaitingMicros != 0 {
 		c.Waiting = "waiting for " + lasting(now.Sub(db.Time(row.WaitingMicros)))
@@ -122,9 +126,11 @@ func holder(row db.AdvisoryLocksRow, now time.Time) candidate {
 }
 
 // leaseAt says how long a leader's lease is, and when it runs out.
-func (c *candidate) leaseAt(now time.Time) string {
+func (c *candidate) leaseAt(now time.Time, shown bool) string {
 	text := "lease " + lasting(c.lease)
 	switch left := c.heard.Add(c.lease).Sub(now); {
+	case c.heard.IsZero() && shown: // the session is not hidden from this role
+		return text + ", its renewal is not tracked: track_activities is off"
 	case c.heard.IsZero():
 		return text + ", its renewal is hidden: GRANT pg_read_all_stats"
 	case left <= 0:

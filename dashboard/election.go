@@ -22,7 +22,9 @@ type election struct {
 	Candidates []candidate
 	HasHealth  bool // a candidate has a score
 	HasVersion bool
-	More       int // candidates not shown
+	HasSeen    bool // a candidate has published
+	HasDetails bool // of a candidate
+	More       int  // candidates not shown
 	Timeline   *timeline
 	Strip      *timeline // of the overview: all have one scale
 	Terms      []term
@@ -73,6 +75,7 @@ func (g *found) election(now time.Time, window time.Duration, budget *int, colou
 		if c := &e.Candidates[i]; c.recorded != nil {
 			c.Metadata, c.Hidden = metadata(*c.recorded, budget)
 		}
+		e.HasSeen, e.HasDetails = e.HasSeen || e.Candidates[i].Seen != "", e.HasDetails || e.Candidates[i].hasDetails()
 	}
 	for _, t := range g.terms[:min(len(g.terms), maxListed)] {
 		e.Terms = append(e.Terms, line(t, colours, now))

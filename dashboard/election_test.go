@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -323,4 +324,85 @@ func coloured(terms []roster.Term) map[string]string {
 	of := map[string]string{}
 	colour(of, terms)
 	return of
+}
+
+func TestThePageHasNoColumnThatNobodyFills(t *testing.T) {
+	const since, health, led, published, details, version = ">Since<", ">Health<", ">Who led, ", ">Published<", ">Details<", ">Version<"
+	key := elector.KeyFromName("orders")
+	told := roster.Candidate{Election: "orders", Key: key, CandidateID: "a", State: roster.Live, PublishedAt: noon, NextBy: noon.Add(time.Minute)}
+	score, full := 0.9, told
+	full.Health, full.Version, full.Metadata = &score, "1.2", map[string]string{"zone": "a"}
+	lock := session("a", 0)
+	lock.Key, lock.SinceMicros = key, noon.UnixMicro()
+	for what, c := range map[string]struct {
+		facts facts
+		want  []string
+	}{
+		"nobody leads, and nothing is known":        {facts{}, nil},
+		"a follower that says nothing":              {facts{candidates: []roster.Candidate{told}}, []string{published}},
+		"a follower that says all":                  {facts{candidates: []roster.Candidate{full}}, []string{health, published, details, version}},
+		"a leader that has published nothing":       {facts{locks: []db.AdvisoryLocksRow{lock}}, []string{since, details}},
+		"a leader of which the roster knows a term": {facts{locks: []db.AdvisoryLocksRow{lock}, terms: []roster.Term{{Election: "orders", Key: key, CandidateID: "a", Token: 7, ElectedAt: noon}}}, []string{since, led, details}},
+	} {
+		c.facts.at = noon
+		body := get(pageOf(t, c.facts, nil, WithElections("orders"), WithRoster(new(roster.Roster))), http.MethodGet, "/").Body.String()
+		for _, column := range []string{since, health, led, published, details, version} {
+			if got, want := strings.Contains(body, column), slices.Contains(c.want, column); got != want {
+				t.Errorf("%s: the page has a column %s: %v", what, column, got)
+			}
+		}
+	}
+}
+
+// Two candidates of a page have two colours, as long as there are some; others share the one that says so.
+func TestNoTwoCandidatesShareAColourThatIsNotForAll(t *testing.T) {
+	colours, owners := map[string]string{}, map[string]string{}
+	for i := range hues + 2 {
+		election := []roster.Term{{CandidateID: fmt.Sprint("web-", i), Token: 1, ElectedAt: noon}, {CandidateID: "web-0", Token: 0, ElectedAt: noon}}
+		colour(colours, election)
+	}
+	for id, class := range colours {
+		if other := owners[class]; other != "" && class != rest {
+			t.Errorf("%s and %s are %s", id, other, class)
+		}
+		owners[class] = id
+	}
+	if len(owners) != hues+1 || colours["web-24"] != rest || colours["web-25"] != rest {
+		t.Errorf("the colours are %v", colours)
+	}
+	if strip := draw([]roster.Term{{CandidateID: "web-25", ElectedAt: noon}}, colours, noon.Add(-time.Hour), noon.Add(time.Hour)); !slices.Contains(strip.Legend, entry{rest, "others"}) {
+		t.Errorf("the legend is %v", strip.Legend)
+	}
+	for _, theme := range strings.Split(style, "@media (prefers-color-scheme: dark)")[:2] {
+		values := map[string]bool{}
+		for _, v := range regexp.MustCompile(`--c\d+: (#\w+);`).FindAllStringSubmatch(theme, -1) {
+			values[v[1]] = true
+		}
+		if len(values) != hues {
+			t.Errorf("the style sheet has %d colours in a theme", len(values))
+		}
+	}
+	if rules := regexp.MustCompile(`(?m)^\.c\d+ \{`).FindAllString(style, -1); len(rules) != hues {
+		t.Errorf("the style sheet has %d rules of colours", len(rules))
+	}
+}
+
+func TestANameBreaksBetweenItsPartsIfTheyAreShort(t *testing.T) {
+	for name, want := range map[string]string{"web-1": "id short", "orders-7f9c6d5b8-x2k4q-1-9f3ac01be27d4410": "id parts whole",
+		strings.Repeat("x", 40): "id whole", strings.Repeat("x", 80): "id", strings.Repeat("part-", 20): "id parts"} {
+		if got := wrap(name); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestALeaseThatCannotBeSeenSaysWhy(t *testing.T) {
+	row := session("a", 0)
+	row.LastMicros = 0
+	for connected, want := range map[int64]string{0: "GRANT pg_read_all_stats", noon.UnixMicro(): "track_activities is off"} {
+		row.ConnectedMicros = connected
+		if c := holder(row, noon); !strings.Contains(c.Lease, want) {
+			t.Errorf("the lease: %q, want %q", c.Lease, want)
+		}
+	}
 }

@@ -25,6 +25,8 @@ type page struct {
 	MoreOther int     // others not shown
 	HasRoster bool
 	HasHealth bool // a leader has a score
+	HasSince  bool // of an election it is known since when it is led, or not
+	HasTerms  bool // an election has a timeline
 	Script    template.JS
 	Since     string // how far back the timelines of the overview go; "" if there are none
 	Style     template.CSS
@@ -221,6 +223,7 @@ func (p *page) show(rows []row, now time.Time, window time.Duration) {
 			e := r.found.election(now, window, &budget, colours)
 			e.verdict = r.judged
 			p.HasHealth = p.HasHealth || e.Leader != nil && e.Leader.Health != ""
+			p.HasSince, p.HasTerms = p.HasSince || e.Since.For != "", p.HasTerms || e.Strip != nil
 			r.Election = &e
 		}
 		p.Rows = append(p.Rows, r)

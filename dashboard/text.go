@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/pgelector/pgelector/roster"
@@ -58,17 +59,25 @@ const (
 const (
 	shortName = 20 // in a table
 	wholeName = 63 // in a table of a wide page: no candidate's id is longer
+	shortPart = 20 // of a name that breaks at its hyphens
 )
 
-// wrap returns the class of a name: how the style sheet may break it.
+// wrap returns the class of a name: how the style sheet may break it. A name whose parts are short breaks between them, and
+// another anywhere.
 func wrap(name string) string {
+	class := "id parts"
+	for part := range strings.FieldsFuncSeq(name, func(r rune) bool { return r == '-' || unicode.IsSpace(r) }) {
+		if utf8.RuneCountInString(part) > shortPart {
+			class = "id"
+		}
+	}
 	switch n := utf8.RuneCountInString(name); {
 	case n <= shortName:
 		return "id short"
 	case n <= wholeName:
-		return "id whole"
+		return class + " whole"
 	}
-	return "id"
+	return class
 }
 
 // clip cuts every text of the candidates except metadata.

@@ -29,8 +29,9 @@ type bar struct {
 
 const (
 	span   = 1000
-	narrow = 2 // minimum width of a bar
-	hues   = 8 // in the style sheet
+	narrow = 2      // minimum width of a bar
+	hues   = 24     // in the style sheet
+	rest   = "rest" // candidates that share a colour, since there are no more
 	vacant = "vacant"
 	nobody = "unknown"
 	minGap = 3 // minimum width of a gap
@@ -38,11 +39,15 @@ const (
 	low    = 8
 )
 
-// colour assigns a colour to each candidate that led, in order of their terms.
+// colour assigns a colour of its own to each candidate that led, in order of their terms, as long as there are some.
 func colour(of map[string]string, terms []roster.Term) {
 	for _, t := range slices.Backward(terms) {
-		if of[t.CandidateID] == "" {
-			of[t.CandidateID] = fmt.Sprintf("c%d", len(of)%hues)
+		switch {
+		case of[t.CandidateID] != "":
+		case len(of) < hues:
+			of[t.CandidateID] = fmt.Sprintf("c%d", len(of))
+		default:
+			of[t.CandidateID] = rest
 		}
 	}
 }
@@ -77,7 +82,7 @@ func draw(terms []roster.Term, colours map[string]string, from, now time.Time) *
 		last = until
 	}
 	t.gap(s, last, now, vacant, "nobody led")
-	for _, e := range []entry{{vacant, "nobody led"}, {nobody, "unknown"}} {
+	for _, e := range []entry{{vacant, "nobody led"}, {nobody, "unknown"}, {rest, "others"}} {
 		if slices.ContainsFunc(t.Bars, func(b bar) bool { return b.Class == e.Class }) {
 			t.Legend = append(t.Legend, e)
 		}

@@ -21,7 +21,8 @@ import (
 var (
 	// ErrConfig is returned when an argument or option cannot be used, by the packages shard,
 	// health, roster and dashboard, too; the message names it and what does not hold. It is also returned when MaxOpenConns leaves no connection
-	// beside those that a session pins, and by InTx when its pool leads to another database.
+	// beside those that a session pins, by InTx when its pool leads to another database, and by Run when pgx cannot read
+	// the connection string of a pool that has never connected.
 	ErrConfig = pgerr.ErrConfig
 
 	// ErrPoolClosed is returned, with ErrConfig, by New, Run, Start and Campaign when the pool is

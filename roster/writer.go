@@ -282,7 +282,7 @@ func (r *Roster) send(ctx context.Context, b batch, metadata json.RawMessage) (e
 func (r *Roster) sendOnOne(ctx context.Context, b batch, metadata json.RawMessage) error {
 	conn, err := r.pool.Conn(ctx)
 	if err != nil {
-		return explain("take a connection from the pool", err)
+		return fmt.Errorf("roster: take a connection from the pool: %w", err) // it says nothing of the tables
 	}
 	defer conn.Close()
 	expires := silentAfter * r.interval

@@ -463,3 +463,27 @@ func TestARefusalByRowLevelSecurityIsNotCalledAMissingGrantAlone(t *testing.T) {
 		t.Errorf("the error says %q", text)
 	}
 }
+
+// refusing is a connector to a server that refuses the login.
+type refusing struct{ state string }
+
+func (r refusing) Error() string                                { return "permission denied for database" }
+func (r refusing) SQLState() string                             { return r.state }
+func (r refusing) Connect(context.Context) (driver.Conn, error) { return nil, r }
+func (r refusing) Driver() driver.Driver                        { return nil }
+
+// A role that may not connect, say, lacks no privilege on the tables.
+func TestARefusedLoginSaysNothingOfTheTables(t *testing.T) {
+	for _, state := range []string{"42501", "3F000"} {
+		pool := sql.OpenDB(refusing{state})
+		defer pool.Close()
+		r, err := New(pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = r.sendOnOne(t.Context(), batch{}, nil)
+		if errors.Is(err, ErrNoPrivilege) || errors.Is(err, ErrNotMigrated) || !errors.Is(err, refusing{state}) {
+			t.Errorf("%v", err)
+		}
+	}
+}

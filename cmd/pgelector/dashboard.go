@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/ask"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
 	"github.com/pgelector/pgelector/dashboard"
 	"github.com/pgelector/pgelector/roster"
@@ -24,8 +26,9 @@ func (a *app) dashboardCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dashboard [NAME…]",
 		Short: "Serve a page about the elections of the database",
-		Long: "Serves a page that shows who leads and who is the deputy, with --roster the other candidates too, until it is interrupted. Without names it shows all\n" +
-			"elections, by key. The page has no login: whoever can reach the address can read it. On a\n" +
+		Long: "Serves a page that shows who leads and who is the deputy, with a roster the other candidates\n" +
+			"too, until it is interrupted. Without names it shows all elections: by the names of a roster (in the schema pgelector, or\n" +
+			"--roster), else by key. The page has no login: whoever can reach the address can read it. On a\n" +
 			"loopback address it answers only requests to an IP address or to localhost, so that no web page can read it through a browser.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkNames(args...); err != nil {
@@ -47,6 +50,9 @@ func (a *app) dashboardCommand() *cobra.Command {
 				return err
 			}
 			opts := []dashboard.Option{dashboard.WithElections(args...)}
+			if schema == "" && a.hasRoster(cmd.Context(), pool) {
+				schema = defaultRoster
+			}
 			if schema != "" {
 				published, err := roster.New(pool, roster.WithSchema(schema))
 				if err != nil {
@@ -82,6 +88,20 @@ func (a *app) dashboardCommand() *cobra.Command {
 	cmd.Flags().IntVar(&shards, "shards", 0, "with --group: the number of its shards, 1 to 10000")
 	a.connection.addTimeout(cmd)
 	return cmd
+}
+
+// defaultRoster is the schema of a roster, unless another was chosen.
+const defaultRoster = "pgelector"
+
+// hasRoster reports whether this role may read a roster in its default schema.
+func (a *app) hasRoster(ctx context.Context, pool *sql.DB) bool {
+	ctx, cancel := context.WithTimeout(ctx, a.connection.timeout)
+	defer cancel()
+	published, err := roster.New(pool, roster.WithSchema(defaultRoster))
+	if err == nil {
+		_, err = ask.Await(ctx, func(ctx context.Context) ([]roster.Candidate, error) { return published.Candidates(ctx, 0) })
+	}
+	return err == nil
 }
 
 // localOnly refuses requests to a loopback address that name another host. A page of a stranger whose name

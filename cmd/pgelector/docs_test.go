@@ -121,6 +121,9 @@ func TestHelpShowsEachFlagOfRunAndLeadInOneGroup(t *testing.T) {
 			t.Fatal(err)
 		}
 		usage := cmd.UsageString()
+		if lines := strings.Count(cmd.Long+"\n\n"+usage, "\n"); lines > 80 { // docs/command.md has the rest
+			t.Errorf("%s --help has %d lines", name, lines)
+		}
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			if n := len(regexp.MustCompile(`(?m)^ +(?:-\w, )?--`+f.Name+`(?: |$)`).FindAllString(usage, -1)); f.Name != "help" && n != 1 {
 				t.Errorf("%s --help shows --%s %d times", name, f.Name, n)

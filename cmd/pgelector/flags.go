@@ -27,7 +27,7 @@ type connectionFlags struct {
 }
 
 func (f *connectionFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.dsn, "dsn", "", "the database, as a URL or \"host=… dbname=…\"; default: DATABASE_URL, then the PG* variables")
+	cmd.Flags().StringVar(&f.dsn, "dsn", "", "the database; default: DATABASE_URL, then the PG* variables")
 	cmd.Flags().StringVar(&f.driver, "driver", connect.PGX, "the driver: pgx or pq")
 	choices(cmd, "driver", connect.PGX, connect.PQ)
 }

@@ -20,8 +20,11 @@ var flagGroups = []struct {
 	{"The connection", []string{"dsn", "driver", "scope", "lock-delay", "synchronous-standby", "token-epoch", "max-attempts", "read-only-timeout"}},
 }
 
-// helpWidth is that of a small terminal.
-const helpWidth = 80
+// helpWidth is that of a terminal.
+const helpWidth = 100
+
+// moreOfCommand is the page that has what --help leaves out.
+const moreOfCommand = "https://github.com/pgelector/pgelector/blob/main/docs/command.md"
 
 // groupFlags has --help show the flags of a command in groups. A test holds the groups complete.
 func groupFlags(cmd *cobra.Command) {

@@ -25,8 +25,8 @@ type logFlags struct {
 var logLevels = []string{"trace", "debug", "info", "warn", "error", "off"}
 
 func (f *logFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.level, "log-level", "info", "the log level on standard error: "+strings.Join(logLevels, ", "))
-	cmd.Flags().BoolVar(&f.json, "log-json", false, "log JSON, one object per line")
+	cmd.Flags().StringVar(&f.level, "log-level", "info", "the level: "+strings.Join(logLevels, ", "))
+	cmd.Flags().BoolVar(&f.json, "log-json", false, "log one JSON object per line")
 	choices(cmd, "log-level", logLevels...)
 }
 

@@ -28,34 +28,20 @@ func (a *app) runCommands() []*cobra.Command {
 	return []*cobra.Command{a.runCommand(), a.leadCommand(), guard}
 }
 
-const runLong = `Keeps a program running on one of many hosts: start the same line on all of them. Each host waits until it leads the
-election, and runs the command while it leads. At most one host holds the lock. When the command ends, or leadership is
-lost, this host stays a candidate, and runs the command again when it leads, until it is stopped. With --once it ends
-with the command. With --if-free it runs the command once, and only if nobody else leads, such as a cron job.
+const runLong = `Keeps a program running on one of many hosts: start the same line on all of them. The host that
+leads runs the command; the others wait. After the command, or a lost term, the host campaigns again,
+until TERM or Ctrl-C. When the term is lost, the command and all that it started get TERM and, after
+--grace, KILL. The lock is released only when no process of the command is left. With --shards and
+--group all hosts share out shards, and run a command for each.
 
-The command inherits standard input, output and error. Signals are forwarded to its process group, and when pgelector
-ends with the command, it passes the exit status on. When leadership is lost, the group gets TERM and, after --grace,
-KILL. If this host was cut off, that happens before another host may lead; if it was frozen, when it thaws. If the
-server ended the session, the lock is free at once. While this host holds the lock, it releases it only when no process
-of the command is left.
+The command inherits standard input, output and error, and gets signals. Its environment has
+PGELECTOR_ELECTION, _CANDIDATE, _KEY, _TOKEN and _LEASE_DEADLINE; of a group _GROUP, _SHARD, _SHARDS.
 
-The command's environment:
-  PGELECTOR_ELECTION        the name of the election
-  PGELECTOR_CANDIDATE       the id of this candidate
-  PGELECTOR_KEY             the advisory lock key
-  PGELECTOR_TOKEN           the fencing token: larger than that of every earlier term
-  PGELECTOR_LEASE_DEADLINE  when the term ends unless a heartbeat extends it, as of the start (RFC 3339)
+Exit status: the command's own; 128+n if signal n ended it (TERM: 0, but not with --once and
+--if-free); 64 bad usage; 69 no primary reached; 75 leadership lost, with --once or --if-free;
+78 refused server; 126 not executable; 127 not found.
 
-With --shards N --group NAME, all hosts share out N shards, and each runs one command for each shard that it leads. Its
-environment has PGELECTOR_SHARD, from 0 to N-1, PGELECTOR_SHARDS, PGELECTOR_GROUP, and the variables above for the
-election of the shard, named NAME/0 and so on. It reads /dev/null. When its shard moves to another host or leadership
-is lost, it gets TERM and, after --grace, KILL; then the shard is released. A command that ends is run again. HUP, QUIT,
-USR1 and USR2 are forwarded to all commands; TERM and INT end them all. The exit status is then that of the last command
-that failed. With --http, /readyz answers 503 while the database does not answer.
-
-Exit status: the command's own; 128+n if signal n ended it, but 0 after TERM sent to pgelector without --once and
---if-free; 64 bad usage; 69 no primary reached; 75 leadership lost, with --once or --if-free; 78 refused server; 126 not
-executable; 127 not found.`
+More: ` + moreOfCommand
 
 const runExample = `  pgelector run billing -- ./billing-worker --verbose
   pgelector run nightly --if-free --hold 30s -- /usr/local/bin/nightly-report
@@ -87,19 +73,19 @@ func (a *app) runCommand() *cobra.Command {
 	})
 	flags := cmd.Flags()
 	flags.StringVarP(&c.Election, "election", "e", "", "the name of the election, instead of NAME")
-	flags.StringVar(&c.Group, "group", "", "lead a share of the shards of this group, instead of an election, and run a command for each")
-	flags.IntVar(&c.Shards, "shards", 0, "with --group: the number of its shards, the same on every host")
-	flags.IntVar(&c.Moves, "moves", c.Moves, "with --group: how many shards move to another host at the same time")
-	flags.IntVar(&c.Most, "most", 0, "with --group: how many shards this host leads at most; 0: no bound")
-	flags.DurationVar(&c.Sticky, "sticky", 0, "with --group: keep the shards of a host that has gone for this long; if it returns in time with the same --candidate, it gets them back (a host that joins meanwhile may take them)")
-	flags.BoolVar(&c.Once, "once", false, "end when the command ends or leadership is lost; otherwise this host goes on, and runs the command again when it leads")
+	flags.StringVar(&c.Group, "group", "", "lead a share of the shards of this group, not an election")
+	flags.IntVar(&c.Shards, "shards", 0, "with --group: the number of shards, the same on every host")
+	flags.IntVar(&c.Moves, "moves", c.Moves, "with --group: how many shards move at the same time")
+	flags.IntVar(&c.Most, "most", 0, "with --group: the most shards that this host leads; 0: all")
+	flags.DurationVar(&c.Sticky, "sticky", 0, "with --group: keep the shards of a host that left this long")
+	flags.BoolVar(&c.Once, "once", false, "end when the command ends or the term is lost")
 	flags.DurationVar(&c.RestartDelay, "restart-delay", c.RestartDelay, "the wait after the command ended, doubled each time")
-	flags.DurationVar(&c.RestartDelayMax, "restart-delay-max", c.RestartDelayMax, "the longest of these waits; a run of at least this length resets the wait")
-	flags.BoolVar(&c.IfFree, "if-free", false, "run the command once, and only if nobody else leads; otherwise exit at once")
+	flags.DurationVar(&c.RestartDelayMax, "restart-delay-max", c.RestartDelayMax, "the longest of these waits; a run this long resets it")
+	flags.BoolVar(&c.IfFree, "if-free", false, "run the command once, and only if nobody else leads")
 	flags.DurationVar(&c.FreeWait, "wait", 0, "with --if-free: how long to wait for another to finish")
 	flags.IntVar(&c.BusyCode, "if-free-exit-code", 0, "with --if-free: the exit status if another leads")
-	flags.DurationVar(&c.Hold, "hold", 0, "after a successful run, keep the lock until this long after its start, for hosts whose clocks differ")
-	flags.DurationVar(&c.Grace, "grace", c.Grace, "the time from TERM to KILL; must fit into the drain; default: as long as fits")
+	flags.DurationVar(&c.Hold, "hold", 0, "after a success keep the lock this long after the start")
+	flags.DurationVar(&c.Grace, "grace", c.Grace, "the time from TERM to KILL; default: what fits into the drain")
 	flags.Lookup("grace").DefValue = "0s" // hides the default, which is -1ns
 	e.add(cmd, &c)
 	flags.Lookup("drain").Usage += ", or what --grace needs"

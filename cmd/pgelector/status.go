@@ -83,8 +83,8 @@ func (a *app) statusCommand() *cobra.Command {
 			switch {
 			case err == nil && schema != "":
 				err = addRoster(ctx, pool, schema, &snapshot)
-			case err == nil && len(names) == 0 && !asJSON:
-				_ = addRoster(ctx, pool, "pgelector", &snapshot) // where there is one, keys have names
+			case err == nil && len(names) == 0:
+				_ = addRoster(ctx, pool, defaultRoster, &snapshot) // where there is one, keys have names
 			}
 			if err != nil {
 				return a.failed(target, err)

@@ -303,7 +303,7 @@ func TestDoctorReportsEachCheck(t *testing.T) {
 	for driver, loss := range map[string]string{"pgx": "ok    loss", "pq": "note  loss"} {
 		r := invoke(t, at(dsn), "doctor", "--driver", driver)
 		lease := recommended(t, r)
-		r.want(t, exit.OK, "after at most "+lease.String()+" plus the deputy interval", "(the default) or wait: 2\n",
+		r.want(t, exit.OK, "after at most "+lease.String()+" plus the deputy interval", "2 of the server's connections for 1 election with the takeover deputy (the default)", "; elections without it work",
 			loss, "\n\nsession scope: yes\ntransaction scope: yes\n\nyes          session lock  ")
 		if !strings.HasPrefix(r.out, "Elections run safely here") {
 			t.Errorf("the verdict is not first:\n%s", r.out)
@@ -343,7 +343,7 @@ func TestDoctorSaysThatSessionsDoNotTrackTheirActivity(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
 	leading := lead(t, dsn, "billing", "first")
-	second := launch(t, at(dsn+"&track_activities=off"), quick("billing", "--", "true")...)
+	second := launch(t, at(dsn+"&track_activities=off"), quick("billing", "--", "sh", "-c", "echo ready; exec sleep 1000")...)
 	eventually(t, "doctor sees the deputy", func() bool {
 		r := invoke(t, at(dsn), "doctor")
 		if strings.Contains(r.out, "GRANT pg_read_all_stats") {
@@ -351,9 +351,13 @@ func TestDoctorSaysThatSessionsDoNotTrackTheirActivity(t *testing.T) {
 		}
 		return strings.Contains(r.out, "track_activities is off")
 	})
-	for _, r := range []*running{second, leading} {
-		r.stops(t)
-	}
+	leading.stops(t)
+	second.says(t, "ready")
+	eventually(t, "status says it of the leader", func() bool {
+		r := invoke(t, at(dsn), "status", "billing")
+		return r.code == exit.OK && strings.Contains(r.out, "s, not tracked") && strings.Contains(r.err, "track_activities is off for its session") && !strings.Contains(r.err, "GRANT")
+	})
+	second.stops(t)
 }
 
 func TestDoctorWritesJSON(t *testing.T) {

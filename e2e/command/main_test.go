@@ -7,12 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 )
 
 // exit has the exit codes that docs/command.md promises.
@@ -71,7 +73,25 @@ func invoke(t *testing.T, env []string, args ...string) result {
 			t.Fatal(err)
 		}
 	}
-	return result{out.String(), errs.String(), cmd.ProcessState.ExitCode()}
+	said := out.String()
+	if args[0] == "doctor" && !slices.Contains(args, "--json") {
+		said = unfolded(t, said)
+	}
+	return result{said, errs.String(), cmd.ProcessState.ExitCode()}
+}
+
+// folded is where a line of doctor's goes on in the next one.
+var folded = regexp.MustCompile(`\n {23,}`)
+
+// unfolded returns a report of doctor with one line for each check. As it is, it fits a terminal, but for words that are long.
+func unfolded(t *testing.T, report string) string {
+	t.Helper()
+	for line := range strings.Lines(report) {
+		if line = strings.TrimSuffix(line, "\n"); utf8.RuneCountInString(line) > 100 && strings.Contains(strings.TrimSpace(line[23:]), " ") {
+			t.Errorf("doctor prints %d columns: %s", utf8.RuneCountInString(line), line)
+		}
+	}
+	return folded.ReplaceAllString(report, " ")
 }
 
 // want fails the test unless the exit code is code and the output contains each text.

@@ -90,7 +90,7 @@ func TestWhatImitatedServersAndPoolersAreTakenFor(t *testing.T) {
 				all.Go(func() {
 					atOnce <- struct{}{}
 					defer func() { <-atOnce }()
-					answers[i] = fmt.Sprintf("|%s|%s", m.name, examine(t, s.dsn, driver).cells("i", open...))
+					answers[i] = fmt.Sprintf("|%s|%s", m.name, examine(t, s.dsn, driver).cells("imitated", open...))
 					fates[i] = fmt.Sprintf("|%s|[%s](%s)|%s|%s|", m.name, m.behaviour, m.source, s.lead(elector.SessionScope), s.lead(elector.Auto))
 				})
 			}

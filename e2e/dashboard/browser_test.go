@@ -357,6 +357,32 @@ func TestInABrowserThePageRefreshesItselfUntilItIsPaused(t *testing.T) {
 	}
 	check(t, chromedp.Do(tab, chromedp.Click(`a[href="?"]`)))
 	eventually(t, "it is not paused any more", func() bool { return shows("pause") && !shows("paused") })
+	withoutScripts(t, tab, address)
+}
+
+// withoutScripts checks that a page whose scripts do not run reloads, until one wants to search, or to read.
+func withoutScripts(t *testing.T, tab context.Context, address string) {
+	t.Helper()
+	off := func(value bool) {
+		_, err := chromedp.Call(tab, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: value})
+		check(t, err)
+	}
+	off(true)
+	defer off(false)
+	check(t, chromedp.Do(tab, chromedp.Navigate(address)))
+	evaluate[*string](t, tab, `(document.body.dataset.first = "yes", undefined)`)
+	eventually(t, "the page reloads", func() bool {
+		first, err := attempt[bool](tab, `document.readyState == "complete" && document.body.dataset.first != "yes"`)
+		return err == nil && first
+	})
+	if !evaluate[bool](t, tab, `document.querySelector("form").hidden && document.querySelector(".still input").readOnly`) {
+		t.Error("one can type what the next reload would forget")
+	}
+	check(t, chromedp.Do(tab, chromedp.Click(`.still a`)))
+	eventually(t, "the search is there, and nothing reloads", func() bool {
+		at, err := attempt[bool](tab, `document.activeElement.id == "q" && !document.querySelector("form").hidden && document.querySelector("meta[http-equiv]") == null`)
+		return err == nil && at
+	})
 }
 
 func TestInABrowserThePageShowsAGroupOfShardsInOneSection(t *testing.T) {

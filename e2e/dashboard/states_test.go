@@ -63,7 +63,8 @@ var fits = map[string]string{
 	"pixels to scroll sideways":  `Math.max(0, document.documentElement.scrollWidth - innerWidth)`,
 	"texts that are too faint":   faint,
 	"ids that break mid-name":    `innerWidth < 1400 ? 0 : [...document.querySelectorAll(".id")].filter(e => e.getClientRects().length != 1 || e.getBoundingClientRect().height > 40).length`,
-	"words that break inside":    `innerWidth != 800 ? 0 : [...document.querySelectorAll(".overview .id, .overview .badge, .overview .short")].flatMap(e => [...e.childNodes].filter(n => n.nodeType == 3)).flatMap(n => [...n.data.matchAll(/[^\s-]+-?/g)].filter(m => m[0].length <= 30).map(m => { const r = document.createRange(); r.setStart(n, m.index); r.setEnd(n, m.index + m[0].length); return new Set([...r.getClientRects()].map(b => b.top)).size })).filter(lines => lines > 1).length`,
+	"words that break inside":    `innerWidth != 800 ? 0 : [...document.querySelectorAll(".id, .badge, .short, .when, td[data-label=Version], td[data-label=Token]")].flatMap(e => [...e.childNodes].filter(n => n.nodeType == 3)).flatMap(n => [...n.data.matchAll(/[^\s-]+-?/g)].filter(m => m[0].length <= 30).map(m => { const r = document.createRange(); r.setStart(n, m.index); r.setEnd(n, m.index + m[0].length); return new Set([...r.getClientRects()].map(b => b.top)).size })).filter(lines => lines > 1).length`,
+	"tables of unaligned scores": `innerWidth < 720 ? 0 : [...document.querySelectorAll("table")].filter(t => new Set([...t.querySelectorAll("meter")].map(e => Math.round(e.getBoundingClientRect().left))).size > 1).length`,
 	"badges wider than a column": `[...document.querySelectorAll("td .badge")].filter(e => e.getBoundingClientRect().right > e.closest("td").getBoundingClientRect().right + 0.5).length`,
 }
 

@@ -31,6 +31,7 @@ type settings struct {
 	DSN, Election, ID string
 	AsksToCampaign    bool // after a term it waits for the order "campaign", so that the other one leads next
 	Full              bool // its pool is full until the order "free"
+	Fills             bool // its pool is full from the order "fill" on, until "free"
 	Hangs             bool // its lead returns only by the order "return"
 	Blocks            bool // a hook of its heartbeats returns only by the order "unblock"
 }
@@ -75,8 +76,16 @@ func runCandidate(text string) error {
 	if s.Blocks {
 		_, err = e.AddHooks(hooks.Funcs{Heartbeat: func(context.Context, hooks.Heartbeat) { <-o.gate("unblock") }})
 	}
-	if s.Full {
-		err = s.fill(ctx, pool, o.gate("free"))
+	const size = 3
+	switch {
+	case s.Full:
+		err = fill(ctx, pool, size, size, o.gate("free"))
+	case s.Fills:
+		pool.SetMaxOpenConns(size)
+		go func() {
+			<-o.gate("fill")
+			_ = fill(ctx, pool, size, size-1, o.gate("free")) // a deputy keeps one
+		}()
 	}
 	if err != nil {
 		return err
@@ -93,11 +102,10 @@ func runCandidate(text string) error {
 	})
 }
 
-// fill takes all connections of the pool.
-func (s settings) fill(ctx context.Context, pool *sql.DB, free <-chan struct{}) error {
-	const size = 3
+// fill takes connections of the pool.
+func fill(ctx context.Context, pool *sql.DB, size, taken int, free <-chan struct{}) error {
 	pool.SetMaxOpenConns(size)
-	for range size {
+	for range taken {
 		conn, err := pool.Conn(ctx)
 		if err != nil {
 			return err

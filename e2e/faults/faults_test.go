@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/pgelector/pgelector/e2e/must"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/e2e/sandbox"
 	"github.com/pgelector/pgelector/elector"
 )
 
@@ -28,9 +30,10 @@ import (
 const lease = 10 * time.Second
 
 const (
-	page  = "../../docs/observing.md"
-	begin = "<!-- Written by `go -C e2e test ./faults -update`. -->\n"
-	end   = "\n<!-- End of what it has written. -->"
+	page    = "../../docs/observing.md"
+	runbook = "../../docs/runbook.md"
+	begin   = "<!-- Written by `go -C e2e test ./faults -update`. -->\n"
+	end     = "\n<!-- End of what it has written. -->"
 )
 
 var update = flag.Bool("update", false, "write the lines into "+page)
@@ -45,7 +48,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
-	if err := flag.Set("test.parallel", "10"); err != nil { // they mostly wait
+	if err := flag.Set("test.parallel", "12"); err != nil { // they mostly wait
 		panic(err)
 	}
 	goleak.VerifyTestMain(shared.Around(m))
@@ -65,6 +68,7 @@ type pair struct {
 type fault struct {
 	name     string
 	breaks   bool // the server: the fault gets one of its own
+	alone    bool // in the table of the runbook alone
 	leader   settings
 	follower settings
 	happens  func(p *pair)
@@ -88,7 +92,7 @@ var faults = []fault{
 		p.proxy.Heal()
 		p.leaderFollows()
 	}},
-	{name: "its backend is terminated", leader: settings{AsksToCampaign: true}, happens: func(p *pair) {
+	{name: "its backend is terminated (`evict`)", leader: settings{AsksToCampaign: true}, happens: func(p *pair) {
 		must.Check(p.T, p.cluster.Exec(p.Context(), "SELECT pg_terminate_backend($1)", p.leaderPID()))
 		p.changesOver()
 	}},
@@ -124,6 +128,20 @@ var faults = []fault{
 		must.Check(p.T, <-asked)
 		p.followerLeads()
 		p.leaderFollows()
+	}},
+	{name: "the leader's backend hangs", alone: true, leader: settings{AsksToCampaign: true}, happens: func(p *pair) {
+		pid := int(p.leaderPID())
+		must.Check(p.T, sandbox.Stop(pid))
+		p.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+		p.follower.logs(p.T, p.skip[1], "nobody can be elected")
+		must.Check(p.T, syscall.Kill(pid, syscall.SIGCONT))
+		p.changesOver()
+	}},
+	{name: "the deputy's pool is full", alone: true, follower: settings{Fills: true}, happens: func(p *pair) {
+		p.follower.Order(p.T, "fill")
+		p.follower.logs(p.T, p.skip[1], "pool is full")
+		p.follower.Order(p.T, "free")
+		p.follower.logs(p.T, p.skip[1], "wait for the pool is over")
 	}},
 }
 
@@ -245,9 +263,10 @@ func cell(lines []string) string {
 	return strings.Join(all, "<br>")
 }
 
-// The page has the times and numbers as "…", and of errors the beginning.
+// The page has the times and numbers as "…", and of errors the beginning. The runbook has the section of each line that may ask for
+// action.
 func TestThePageHasTheLinesThatTenFaultsWrite(t *testing.T) {
-	cells := make([]string, len(faults)) // of both, by fault
+	cells := make([][2]string, len(faults))
 	t.Run("faults", func(t *testing.T) {
 		var mu sync.Mutex
 		for i, f := range faults {
@@ -256,22 +275,56 @@ func TestThePageHasTheLinesThatTenFaultsWrite(t *testing.T) {
 				leader, follower := f.lines(t)
 				mu.Lock()
 				defer mu.Unlock()
-				cells[i] = fmt.Sprintf("%s | %s", leader, follower)
+				cells[i] = [2]string{leader, follower}
 			})
 		}
 	})
 	if t.Failed() {
 		return
 	}
-	table := "| fault | the leader, `web-1` | its follower, `web-2` |\n|---|---|---|\n"
-	for i := 0; i < len(faults); {
-		names := faults[i].name
-		first := i
-		for i++; i < len(faults) && cells[i] == cells[first]; i++ { // the same lines are one row
-			names += "; " + faults[i].name
+	var listed []fault
+	var lines, sections []string
+	for i, f := range faults {
+		sections = append(sections, sectionsOf(cells[i][0])+" | "+sectionsOf(cells[i][1]))
+		if !f.alone {
+			listed, lines = append(listed, f), append(lines, cells[i][0]+" | "+cells[i][1])
+		}
+	}
+	writes(t, page, "| fault | the leader, `web-1` | its follower, `web-2` |\n|---|---|---|\n"+rows(listed, lines))
+	writes(t, runbook, "| fault | the leader's log | its follower's log |\n|---|---|---|\n"+rows(faults, sections))
+}
+
+// rows are those of a table. The same cells are one row, if their faults follow each other.
+func rows(of []fault, cells []string) (table string) {
+	for i := 0; i < len(of); {
+		names, first := of[i].name, i
+		for i++; i < len(of) && cells[i] == cells[first]; i++ {
+			names += "; " + of[i].name
 		}
 		table += fmt.Sprintf("| %s | %s |\n", names, cells[first])
 	}
+	return table
+}
+
+var asking = regexp.MustCompile("`(?:WARN|ERROR) ([a-z ]+?)(?: \\w+=|`)")
+
+// sectionsOf are the sections of the runbook for the lines of a cell that may ask for action. Each line is a heading there.
+func sectionsOf(cell string) string {
+	var links []string
+	for _, m := range asking.FindAllStringSubmatch(cell, -1) {
+		if link := fmt.Sprintf("[`%s`](#%s)", m[1], strings.ReplaceAll(m[1], " ", "-")); !slices.Contains(links, link) {
+			links = append(links, link)
+		}
+	}
+	if len(links) == 0 {
+		return "nothing to do"
+	}
+	return strings.Join(links, ", ")
+}
+
+// writes compares a page with the table that was made, or writes that.
+func writes(t *testing.T, page, table string) {
+	t.Helper()
 	text, err := os.ReadFile(page)
 	must.Check(t, err)
 	before, rest, _ := strings.Cut(string(text), begin)

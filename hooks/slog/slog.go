@@ -21,7 +21,7 @@
 //	info   leader elected again     leader pid                       on another session: it was restarted, say
 //	info   no leader known          previous                         nobody leads now
 //	trace  leader changed           [previous] leader pid            this candidate leads now
-//	warn   attempt failed           op error failed_attempts         the first attempt that failed, unless "demoted" has told of that fault
+//	warn   attempt failed           op error failed_attempts         the first that failed, unless "demoted" has told of it, and the first that is refused
 //	warn   attempt failed           op error                         of a shared session, for the election that the error names
 //	trace  attempt failed again     op error failed_attempts         the other attempts that failed
 //	info   attempts succeed again   after failed_attempts            the first one that did; if it was granted, "elected" tells of the outage;

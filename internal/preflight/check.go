@@ -58,9 +58,12 @@ func (p *Part) Check(ctx context.Context, from *election.Source) error {
 		}
 		return found, p.whole, err
 	})
-	if err == nil {
+	switch {
+	case err == nil:
 		p.pooler = found.pooled
 		p.Scope.passed(found)
+	case isBadDSN(err) && !from.HasPassed(): // else the string was read before, and may be mended
+		err = pgerr.Wrap(errBadDSN, err)
 	}
 	return err
 }

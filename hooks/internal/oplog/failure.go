@@ -3,6 +3,7 @@ package oplog
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
@@ -89,7 +90,8 @@ func (h *Hook) attemptFailed(ctx context.Context, e hooks.Failure) {
 	}
 }
 
-// failed begins an outage, or returns it, and reports whether this failure is the first to be told. OnCampaign counts the
+// failed begins an outage, or returns it, and reports whether this failure is the first to be told. That the server refuses is
+// told once more, if the line of the outage says something else: a connection that was lost, say. OnCampaign counts the
 // attempts, because it also has the quick ones, as metrics have. A permanent failure ends the outage: nobody waits for the
 // database any more.
 func (h *Hook) failed(e hooks.Failure) (o outage, first bool) {
@@ -97,13 +99,25 @@ func (h *Hook) failed(e hooks.Failure) (o outage, first bool) {
 		if c.outage.since.IsZero() {
 			c.outage.since = e.At
 		}
-		first = !c.outage.warned && !c.lost // else "demoted" has told of it
-		c.outage.warned = c.outage.warned || first
+		refused := refuses(e.Err)
+		first = !c.outage.warned && !c.lost || refused && !c.outage.refused // else "demoted" has told of it
+		c.outage.warned, c.outage.refused = c.outage.warned || first, c.outage.refused || refused
 		if o = c.outage; e.Permanent {
 			c.outage, c.lost = outage{}, false
 		}
 	})
 	return o, first
+}
+
+// refuses reports whether the server has answered, and refused: the login, or a statement. That is not the fault that
+// has ended a session. A server that stops, starts or is away (57P, 08) may be that fault.
+func refuses(err error) bool {
+	var state interface{ SQLState() string }
+	if !errors.As(err, &state) {
+		return false
+	}
+	code := state.SQLState()
+	return code != "" && !strings.HasPrefix(code, "57P") && !strings.HasPrefix(code, "08")
 }
 
 // OnCampaign traces an attempt, and logs the end of an outage, and that this candidate is healthy

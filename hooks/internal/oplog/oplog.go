@@ -50,9 +50,10 @@ type candidate struct {
 
 // outage is a series of failed attempts.
 type outage struct {
-	since  time.Time
-	failed int
-	warned bool // there was a line
+	since   time.Time
+	failed  int
+	warned  bool // there was a line
+	refused bool // a line says that the server refuses
 }
 
 // An overrun is work, or a hook, that runs on.

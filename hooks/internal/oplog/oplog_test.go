@@ -403,6 +403,40 @@ func TestAttemptsThatFailAfterALostTermAreThatFault(t *testing.T) {
 	}
 }
 
+type stateError string
+
+func (e stateError) Error() string    { return "the server says " + string(e) }
+func (e stateError) SQLState() string { return string(e) }
+
+// An administrator has ended the session, say, and has changed the password, too.
+func TestAServerThatRefusesAFormerLeaderIsAnotherFault(t *testing.T) {
+	for state, told := range map[stateError]bool{"28P01": true, "28000": true, "3D000": true, "42501": true, "53300": true, "57014": true, "57P03": false, "57P01": false, "08006": false} {
+		var l log
+		h := oplog.New(l.write)
+		h.OnDemoted(ctx, hooks.Demoted{Origin: a, Reason: hooks.SessionLost, Err: errRefused, At: start})
+		want := []string{"warn demoted token=0 reason=session_lost held=0s error=connection refused"}
+		for range 3 {
+			h.OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpCampaign, Err: fmt.Errorf("elector: %w", state), At: start})
+			h.OnCampaign(ctx, hooks.Campaign{Origin: a, Outcome: hooks.Failed, At: start})
+		}
+		if told {
+			want = append(want, fmt.Sprintf("warn attempt failed op=campaign error=elector: the server says %s failed_attempts=1", string(state)))
+		}
+		check(t, &l, want...)
+	}
+}
+
+// The server was stopped, say, and came back without the database.
+func TestARefusalIsToldOnceWhateverTheOutageBeganWith(t *testing.T) {
+	var l log
+	h := oplog.New(l.write)
+	for _, err := range []error{errRefused, stateError("57P01"), stateError("3D000"), stateError("57P03"), stateError("28P01"), stateError("3D000")} {
+		h.OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpCampaign, Err: err, At: start})
+		h.OnCampaign(ctx, hooks.Campaign{Origin: a, Outcome: hooks.Failed, At: start})
+	}
+	check(t, &l, "warn attempt failed op=campaign error=connection refused failed_attempts=1", "warn attempt failed op=campaign error=the server says 3D000 failed_attempts=3")
+}
+
 func TestACandidateThatIsHealthyAgainIsToldOnce(t *testing.T) {
 	var l log
 	h := oplog.New(l.write)

@@ -284,11 +284,13 @@ func (t *Target) Check(ctx context.Context, pool *sql.DB, timeout time.Duration)
 	return t.Failed(err)
 }
 
-// SQLSTATEs of refusals other than class 28.
+// SQLSTATEs of refusals other than class 28, and of a statement that was ended.
 const (
 	noSuchDatabase  = "3D000"
 	noPrivilege     = "42501"
 	noSuchParameter = "42704" // in the DSN
+	cancelled       = "57014" // a statement
+	tooMany         = "53300" // connections; of the same class are a full disk and a full lock table
 )
 
 // Failed explains an error of a question. It wraps ErrConnect if the server was not reached
@@ -299,9 +301,11 @@ func (t *Target) Failed(err error) error {
 		return nil
 	case state == noPrivilege:
 		return err
+	case state == cancelled:
+		return fmt.Errorf("the server does not let a statement finish: is statement_timeout too short for this role or database, or does somebody cancel it? %w", err)
 	case Refused(err):
 		return fmt.Errorf("%w to %s (found by %s): the server refuses: %w", ErrConnect, t, t.Source, err)
-	case state == "" || strings.HasPrefix(state, "08") || strings.HasPrefix(state, "53") || strings.HasPrefix(state, "57"):
+	case state == "" || strings.HasPrefix(state, "08") || state == tooMany || strings.HasPrefix(state, "57"):
 		return fmt.Errorf("%w to %s (found by %s): %w", ErrConnect, t, t.Source, err)
 	}
 	return err

@@ -179,3 +179,23 @@ func FuzzFindRefusesWithoutQuoting(f *testing.F) {
 		}
 	})
 }
+
+type stateError string
+
+func (e stateError) Error() string    { return "the server says " + string(e) }
+func (e stateError) SQLState() string { return string(e) }
+
+func TestAServerThatRefusesAStatementIsNoFailureToConnect(t *testing.T) {
+	target, err := Find("host=db user=app", PGX, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for state, connects := range map[stateError]bool{"57014": true, "53100": true, "53200": true, "57P03": false, "53300": false, "28P01": false} {
+		if failed := target.Failed(state); errors.Is(failed, ErrConnect) == connects || !errors.Is(failed, state) {
+			t.Errorf("%v", failed)
+		}
+	}
+	if text := target.Failed(stateError("57014")).Error(); !strings.Contains(text, "is statement_timeout too short") {
+		t.Errorf("of a statement that was ended: %s", text)
+	}
+}

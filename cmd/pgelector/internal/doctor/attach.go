@@ -32,7 +32,7 @@ func (x *Examination) writeReport(failure error) error {
 		if !slices.Contains(shown, f.Check) {
 			said = "(left out: it may name a host, a role or a program)"
 		}
-		fmt.Fprintf(&text, "%-4s  %-15s  %s\n", f.Level, f.Check, said)
+		line(&text, fmt.Sprintf("%-4s  %-15s  ", f.Level, f.Check), said)
 	}
 	return os.WriteFile(x.Report, []byte(text.String()), 0o600)
 }

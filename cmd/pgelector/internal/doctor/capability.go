@@ -39,11 +39,11 @@ var consequences = map[string]struct{ yes, otherwise string }{
 	sessionLock:        {"a session holds its lock, and a second one is refused", "no leader in session scope, no NewSession"},
 	transactionLock:    {"a transaction holds its lock, and a second one is refused", "no leader in transaction scope"},
 	seenInLocks:        {"a leader can verify its lock, and others see who leads", "nobody is elected: ErrUnsupportedServer"},
-	sessionTimeout:     {"the server ends an idle session, which is the lease in session scope", "a frozen leader in session scope is not replaced in time"},
-	transactionTimeout: {"the server ends an idle transaction, which is the lease in transaction scope", "a frozen leader in transaction scope is not replaced in time; InTx is not bounded"},
-	notifies:           {"WithNotifier works", "do not rely on WithNotifier here: a notifier hears nothing, and followers wait for their next attempt"},
+	sessionTimeout:     {"ends an idle session: the lease in session scope", "a frozen leader in session scope is not replaced in time"},
+	transactionTimeout: {"ends an idle transaction: the lease in transaction scope", "a frozen leader in transaction scope is not replaced in time; InTx is not bounded"},
+	notifies:           {"notifications arrive, which WithNotifier needs", "WithNotifier hears nothing here: followers wait for their next attempt"},
 	risingToken:        {"each term has a larger token than the one before", "a fenced store cannot tell an old leader from the new one"},
-	acknowledged:       {"WithSynchronousStandby works", "nobody is elected with WithSynchronousStandby; elections without it work"},
+	acknowledged:       {"WithSynchronousStandby works", "nobody is elected with WithSynchronousStandby"},
 }
 
 // needs are the capabilities without which nobody leads safely in a scope.
@@ -65,6 +65,19 @@ func (x *Examination) record(name string, a answer, err error) {
 		c.Why = x.Target.Scrub(err.Error())
 	}
 	x.can = append(x.can, c)
+}
+
+// conclude says of what only an option needs that elections without the option work, if they do. It comes after all probes.
+func (x *Examination) conclude() {
+	scopes := x.scopes()
+	if !x.Healthy() || scopes["session"] != yes && scopes["transaction"] != yes {
+		return
+	}
+	for i := range x.can {
+		if c := &x.can[i]; c.Name == acknowledged && c.Answer != yes {
+			c.Text += "; elections without it work"
+		}
+	}
 }
 
 // scopes returns the verdict on each scope: no if one capability that it needs is missing, and yes if
@@ -100,7 +113,7 @@ func (x *Examination) writeCapabilities(w io.Writer, errors bool) {
 		if errors && c.Why != "" {
 			why = " (" + c.Why + ")"
 		}
-		fmt.Fprintf(w, "%-11s  %-27s  %s%s\n", c.Answer, c.Name, c.Text, why)
+		line(w, fmt.Sprintf("%-11s  %-27s  ", c.Answer, c.Name), c.Text+why)
 	}
 	fmt.Fprintln(w)
 }

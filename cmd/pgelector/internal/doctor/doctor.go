@@ -73,10 +73,10 @@ func (x *Examination) run(ctx context.Context) (err error) {
 		if x.JSON {
 			text = err.Error()
 		}
-		x.say(fail, "connection", "%s", text)
+		x.say(fail, connectionCheck, "%s", text)
 		return err
 	}
-	x.say(ok, "connection", "%s, driver %s, found by %s", x.Target, x.Target.Driver, x.Target.Source)
+	x.say(ok, connectionCheck, "%s, driver %s, found by %s", x.Target, x.Target.Driver, x.Target.Source)
 	x.connecting(ctx)
 	server, err := question(ctx, x, func(ctx context.Context, q *db.Queries) (db.DescribeServerRow, error) { return q.DescribeServer(ctx) })
 	if err != nil {
@@ -88,6 +88,7 @@ func (x *Examination) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	x.conclude()
 	x.recommend()
 	return nil
 }

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
 )
@@ -28,6 +30,9 @@ type finding struct {
 	Check string `json:"check"`
 	Text  string `json:"text"`
 }
+
+// connectionCheck is the check that fails if nothing else can be checked.
+const connectionCheck = "connection"
 
 // slow is how long the checks may take before they say so.
 const slow = 2 * time.Second
@@ -76,17 +81,42 @@ func (x *Examination) write(failure error) error {
 		x.writeCapabilities(&text, true)
 	}
 	for _, f := range x.found {
-		fmt.Fprintf(&text, "%-4s  %-15s  %s\n", f.Level, f.Check, f.Text)
+		line(&text, fmt.Sprintf("%-4s  %-15s  ", f.Level, f.Check), f.Text)
 	}
 	_, err := fmt.Fprint(x.Out, text.String())
 	return err
+}
+
+// width is that of the report: a terminal, or a page of a ticket, shows it without breaking its columns.
+const width = 100
+
+// line writes a line of the report, and breaks its text at spaces. What follows is indented as the text.
+func line(w io.Writer, columns, text string) {
+	left := width - len(columns)
+	fmt.Fprint(w, columns)
+	used := 0
+	for word := range strings.SplitSeq(strings.NewReplacer("\n", " ", "\t", "").Replace(text), " ") { // names may have more spaces than one
+		length := utf8.RuneCountInString(word)
+		switch {
+		case used == 0:
+		case used+1+length > left:
+			fmt.Fprintf(w, "\n%*s", len(columns), "")
+			used = 0
+		default:
+			fmt.Fprint(w, " ")
+			used++
+		}
+		fmt.Fprint(w, word)
+		used += length
+	}
+	fmt.Fprintln(w)
 }
 
 // verdict is what an operator wants to know first.
 func (x *Examination) verdict(failure error) string {
 	failed, drawbacks := strings.Join(x.checks(fail), ", "), strings.Join(x.checks(warn), ", ")
 	switch {
-	case failure != nil:
+	case failure != nil && (failed == "" || failed == connectionCheck): // else what was found before says enough
 		return "It is not known whether elections run safely here: the check was not finished."
 	case failed != "":
 		return "Elections cannot run safely here: fix what says FAIL: " + failed + "."
@@ -94,8 +124,9 @@ func (x *Examination) verdict(failure error) string {
 		drawbacks = "\nDrawbacks: see what says warn: " + drawbacks + "."
 	}
 	lease := x.recommended
-	return fmt.Sprintf("Elections run safely here. Recommended lease: %v. With it, stalls of up to %v cost no leadership, and a\n"+
-		"frozen or disconnected leader is replaced after at most %v plus the deputy interval (with the takeover poll, the retry interval).%s",
+	return fmt.Sprintf("Elections run safely here. Recommended lease: %v. With it, stalls of up to %v cost no\n"+
+		"leadership, and a frozen or disconnected leader is replaced\n"+
+		"after at most %v plus the deputy interval (with the takeover poll: the retry interval).%s",
 		lease, time.Duration(float64(lease)*(validity-0.2)), lease, drawbacks)
 }
 

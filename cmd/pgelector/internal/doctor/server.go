@@ -14,6 +14,7 @@ import (
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/status"
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/roster"
 )
 
 const oldest = 140000 // PostgreSQL 14 introduced idle_session_timeout, which enforces the lease
@@ -222,7 +223,9 @@ func (x *Examination) capacity(ctx context.Context) error {
 	if !scarce {
 		x.say(ok, "connections", "%d of %d in use", c.Connections, c.ConnectionSlots)
 	}
-	x.need()
+	if x.Healthy() {
+		x.need()
+	}
 	return nil
 }
 
@@ -230,19 +233,19 @@ func (x *Examination) capacity(ctx context.Context) error {
 // there are.
 func (x *Examination) need() {
 	n := x.Elections
-	for _, mode := range []struct {
-		scope, takeover string
-		keep            int64
-	}{
-		{"session", "deputy (the default) or wait", 2 * n},
-		{"session", "poll", n},
-		{"transaction", "poll (the default there)", n},
-		{"transaction", "deputy or wait", 2 * n},
-	} {
-		x.say(note, "need", "elections: %d; server connections in %s scope with the takeover %s: %d", n, mode.scope, mode.takeover, mode.keep)
+	if !x.inside {
+		x.say(note, "need", "session scope: %d of the server's connections for %s with the takeover deputy (the default) or wait, %d with poll", pins*n, counted(n), n)
 	}
-	x.say(note, "need", "a shared session (NewSession, session scope) keeps one for each process, however many elections it has")
+	x.say(note, "need", "transaction scope: %d of the server's connections for %s with the takeover poll (the default there), %d with deputy or wait", n, counted(n), pins*n)
 	x.say(note, "need", "candidates borrow up to %d more for moments: one for each statement", needed-pins)
+	x.say(note, "need", "a shared session (NewSession, session scope) keeps one for each process, however many elections it has")
+}
+
+func counted(elections int64) string {
+	if elections == 1 {
+		return "1 election"
+	}
+	return fmt.Sprintf("%d elections", elections)
 }
 
 // silence is how long a deputy may be silent. It asks at least once per heartbeat interval,
@@ -252,6 +255,20 @@ const silence = time.Minute
 // isStranger reports whether a session that is no candidate's holds the deputy's seat: a
 // candidate takes the seat and publishes its lease by one statement.
 func isStranger(r db.AdvisoryLocksRow) bool { return r.Deputy && r.LeaseMillis == 0 }
+
+// election names an election: by a roster in its default schema, if this role may read one, else by its key, as status does.
+func (x *Examination) election(ctx context.Context, key int64) string {
+	ctx, cancel := context.WithTimeout(ctx, x.Timeout)
+	defer cancel()
+	known, err := roster.New(x.pool)
+	if err == nil {
+		var all []roster.Candidate
+		if all, err = ask.Await(ctx, func(ctx context.Context) ([]roster.Candidate, error) { return known.Candidates(ctx, key) }); err == nil && len(all) > 0 {
+			return status.Shown(all[0].Election)
+		}
+	}
+	return fmt.Sprint("key ", key)
+}
 
 // elections counts the sessions that elections pin, and looks for seats that no candidate
 // uses.
@@ -276,7 +293,7 @@ func (x *Examination) elections(ctx context.Context) error {
 	pinned := map[int32]bool{}
 	for _, r := range rows {
 		if r.Blocks != "" {
-			x.say(warn, "elections", "key %d: %s", r.Key, db.Blocker(r.Pid, r.ApplicationName, r.Usename, r.Blocks, r.Prepared))
+			x.say(warn, "elections", "%s: %s", x.election(ctx, r.Key), db.Blocker(r.Pid, r.ApplicationName, r.Usename, r.Blocks, r.Prepared))
 			continue
 		}
 		pinned[r.Pid] = true
@@ -289,18 +306,18 @@ func (x *Examination) elections(ctx context.Context) error {
 		deputies++
 		switch silent := time.Duration(now-r.LastMicros) * time.Microsecond; {
 		case isStranger(r):
-			x.say(warn, "deputy", "backend %d (%q, user %s) holds the deputy's seat of the election with key %d, and publishes no lease, as "+
+			x.say(warn, "deputy", "backend %d (%q, user %s) holds the deputy's seat of the election %s, and publishes no lease, as "+
 				"every candidate does: nobody is deputy, so a dead leader is replaced only after a retry interval: end the session: "+
-				"SELECT pg_catalog.pg_terminate_backend(%d)", r.Pid, r.ApplicationName, status.Shown(r.Usename), r.Key, r.Pid)
+				"SELECT pg_catalog.pg_terminate_backend(%d)", r.Pid, r.ApplicationName, status.Shown(r.Usename), x.election(ctx, r.Key), r.Pid)
 		case r.LastMicros == 0 && r.ConnectedMicros != 0: // not hidden from this role
 			untracked++
 		case r.LastMicros == 0:
 			hidden++
 		case silent > silence:
-			x.say(warn, "deputy", "backend %d (%q, user %s) holds the deputy's seat of the election with key %d, and has sent nothing for %v: no "+
+			x.say(warn, "deputy", "backend %d (%q, user %s) holds the deputy's seat of the election %s, and has sent nothing for %v: no "+
 				"candidate uses that seat, so a dead leader is replaced only after a retry interval: end the session, unless it is a "+
 				"candidate with a longer heartbeat interval: SELECT pg_catalog.pg_terminate_backend(%d)",
-				r.Pid, r.ApplicationName, status.Shown(r.Usename), r.Key, silent.Round(time.Second), r.Pid)
+				r.Pid, r.ApplicationName, status.Shown(r.Usename), x.election(ctx, r.Key), silent.Round(time.Second), r.Pid)
 		}
 	}
 	x.say(ok, "elections", "%d have a leader, and %d a deputy: %d sessions are pinned", led, deputies, len(pinned))

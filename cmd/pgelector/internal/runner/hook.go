@@ -24,6 +24,30 @@ func (r *runner) hook() hooks.Funcs {
 	}
 }
 
+// tries reports whether this program makes one attempt, and ends.
+func (r *runner) tries() bool { return r.IfFree && r.FreeWait == 0 }
+
+// logged passes events on to the log. The only attempt of --if-free that finds another leader has a line of its own, so the
+// log is not told who leads, or that this candidate has become the deputy for a moment.
+func (r *runner) logged(to hooks.Hook) hooks.Hook {
+	if !r.tries() {
+		return to
+	}
+	all := hooks.Join(to)
+	return hooks.Funcs{
+		Elected:   all.(hooks.ElectedHook).OnElected,
+		Demoted:   all.(hooks.DemotedHook).OnDemoted,
+		Heartbeat: all.(hooks.HeartbeatHook).OnHeartbeat,
+		Closed:    all.(hooks.ClosedHook).OnClosed,
+		Error:     all.(hooks.ErrorHook).OnError,
+		Campaign: func(ctx context.Context, e hooks.Campaign) {
+			if e.Outcome != hooks.Busy {
+				all.(hooks.CampaignHook).OnCampaign(ctx, e)
+			}
+		},
+	}
+}
+
 // reports passes events on, except ErrOverrun if no process of the command is left. After a
 // freeze the guard has ended the command in time, but lead has not returned yet.
 func (r *runner) reports(to ...hooks.Hook) hooks.Hook {
@@ -116,12 +140,12 @@ func (r *runner) onCampaign(_ context.Context, e hooks.Campaign) {
 		r.answered, r.lastErr = true, nil
 		r.mu.Unlock()
 	}
-	switch tries := r.IfFree && r.FreeWait == 0; {
-	case e.Outcome == hooks.TooEarly && r.LockDelay != 0 && r.Synchronous == 0 && r.Once && (tries || !r.IfFree):
+	switch {
+	case e.Outcome == hooks.TooEarly && r.LockDelay != 0 && r.Synchronous == 0 && r.Once && (r.tries() || !r.IfFree):
 		r.giveUp(func() error {
 			return exit.Classify(fmt.Errorf("%w: wait another %v", elector.ErrTooEarly, e.Next.Round(time.Millisecond)))
 		})
-	case tries && e.Outcome != hooks.Granted:
+	case r.tries() && e.Outcome != hooks.Granted:
 		r.giveUp(r.busy)
 	}
 }

@@ -30,6 +30,7 @@ type endpoints struct {
 	mu     sync.Mutex
 	leader string // the id of the last leader seen
 	deputy bool   // this candidate is the deputy
+	away   bool   // the last attempt has failed, so nobody knows who leads
 }
 
 func newEndpoints(pool *sql.DB) (*endpoints, error) {
@@ -50,15 +51,18 @@ func (p *endpoints) hook() hooks.Hook {
 		Campaign: func(_ context.Context, e hooks.Campaign) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			p.deputy = e.Deputy
+			p.deputy, p.away = e.Deputy, e.Outcome == hooks.Failed
 		},
 	})
 }
 
-// last returns the last leader seen, and whether this candidate is the deputy.
+// last returns who leads, "" if that is not known, and whether this candidate is the deputy.
 func (p *endpoints) last() (leader string, deputy bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.away {
+		return "", false
+	}
 	return p.leader, p.deputy
 }
 

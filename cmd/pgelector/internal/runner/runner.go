@@ -79,7 +79,7 @@ func Run(c Config) error {
 	if r.served, err = newEndpoints(pool); err != nil {
 		return err
 	}
-	shown := []hooks.Hook{r.served.hook(), hcloghooks.New(c.Log)}
+	shown := []hooks.Hook{r.served.hook(), r.logged(hcloghooks.New(c.Log))}
 	var published *roster.Roster
 	if c.Roster != "" {
 		if published, err = r.openRoster(pool); err != nil {
@@ -248,7 +248,11 @@ func (r *runner) busy() error {
 	case !r.answered:
 		return exit.With(exit.Connect, fmt.Errorf("the server has not answered within --wait %v, or the last leader still has a transaction open there", r.FreeWait))
 	}
-	r.Log.Info("another candidate leads, not running the command", "election", r.Election, "waited", r.FreeWait)
+	fields := []any{"election", r.Election}
+	if leader, _ := r.served.last(); leader != "" { // else the holder of the lock has no name
+		fields = append(fields, "leader", leader)
+	}
+	r.Log.Info("another candidate leads, not running the command", append(fields, "waited", r.FreeWait)...)
 	return &exit.Error{Code: r.BusyCode, Err: exit.ErrSilent}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/supervise"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
+	"github.com/pgelector/pgelector/hooks"
 )
 
 func TestTheGraceFitsIntoTheDrainOrIsRefused(t *testing.T) {
@@ -179,4 +180,26 @@ func TestTheTermAfterAStepOfTheClockGetsItsCommand(t *testing.T) {
 			t.Errorf("the command was not started: %v", r.outcome)
 		}
 	})
+}
+
+// While the server cannot be asked, the leader that was seen last may lead no more.
+func TestNobodyIsShownAsLeaderWhileTheServerIsAway(t *testing.T) {
+	pool := electortest.NewServer().Open()
+	defer pool.Close()
+	p, err := newEndpoints(pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := p.hook()
+	all.(hooks.LeaderChangedHook).OnLeaderChanged(t.Context(), hooks.LeaderChanged{Current: "web-1"})
+	for _, c := range []struct {
+		outcome hooks.Outcome
+		deputy  bool
+		leader  string
+	}{{hooks.Busy, true, "web-1"}, {hooks.Failed, false, ""}, {hooks.Failed, false, ""}, {hooks.Busy, true, "web-1"}} {
+		all.(hooks.CampaignHook).OnCampaign(t.Context(), hooks.Campaign{Outcome: c.outcome, Deputy: c.deputy})
+		if leader, deputy := p.last(); leader != c.leader || deputy != c.deputy {
+			t.Errorf("after %v: leader %q, deputy %v", c.outcome, leader, deputy)
+		}
+	}
 }

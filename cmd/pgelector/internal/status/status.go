@@ -175,6 +175,11 @@ func (c *Candidate) live(row db.AdvisoryLocksRow, clock time.Time) {
 // IsSilent reports whether the lease of a leader has run out so long ago that the server should have ended its session.
 func (c *Candidate) IsSilent() bool { return c.Alive == "no" && c.left < -2*time.Second }
 
+// untracked reports whether no role can see when a leader was last heard of: its session does not track its activity.
+func (c *Candidate) untracked() bool {
+	return c.SessionSince != nil && c.LeaseMillis != 0 && c.LeaseRenewed == nil
+}
+
 func timeOf(micros int64) *time.Time {
 	if micros == 0 {
 		return nil

@@ -174,7 +174,9 @@ func (c Candidate) lease() string {
 		case "no":
 			text += fmt.Sprintf(", ran out %v ago", (-c.left).Round(100*time.Millisecond))
 		case "cannot tell":
-			text += ", hidden"
+			if text += ", hidden"; c.untracked() {
+				text = strings.TrimSuffix(text, "hidden") + "not tracked"
+			}
 		}
 	}
 	if c.Scope == "transaction" {
@@ -218,7 +220,11 @@ func (s Snapshot) Notes() []string {
 			notes = append(notes, fmt.Sprintf("Nobody leads %s: the lease of %s (backend %d) ran out %v ago, and the server has not ended its session. "+
 				"What to do: docs/runbook.md#leader-is-silent", e.title(), Shown(e.Leader.ID), e.Leader.PID, (-e.Leader.left).Round(time.Second)))
 		}
-		hidden = hidden || e.Leader != nil && (e.Leader.SessionSince == nil || e.Leader.LeaseMillis != 0 && e.Leader.LeaseRenewed == nil)
+		hidden = hidden || e.Leader != nil && e.Leader.SessionSince == nil
+		if e.Leader != nil && e.Leader.untracked() {
+			notes = append(notes, fmt.Sprintf("Nobody can see whether %s (backend %d) renews its lease, because track_activities is off for its session: set it to on.",
+				Shown(e.Leader.ID), e.Leader.PID))
+		}
 	}
 	for of := range s.shares() {
 		if of.group == "" {
