@@ -23,8 +23,8 @@ type HealthPolicy struct {
 	// 1 to 1000. Default 3.
 	CampaignAfter int
 
-	// StayWhenUnhealthy lets a leader that becomes unhealthy lead on: the policy decides about
-	// campaigns alone.
+	// StayWhenUnhealthy lets a leader go on leading when it becomes unhealthy: the policy then
+	// decides only about campaigns.
 	StayWhenUnhealthy bool
 }
 

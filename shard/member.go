@@ -190,7 +190,7 @@ func (m *member) count(ctx context.Context) {
 	}
 }
 
-// lookSoon has the next count look at the shards too.
+// lookSoon makes the next count look at the shards too.
 func (m *member) lookSoon() { m.pause, m.lookAt = m.interval, time.Time{} }
 
 // learn updates which members count. It ignores a survey while this member has no seat,
@@ -260,9 +260,9 @@ func (m *member) replace() {
 
 // sit campaigns for a free seat, unless this member has one. If no server has ever answered it
 // takes any seat, so that its campaign reports that, waits and gives up as any other does. Within
-// WithSticky it waits, for two leases at most, for a seat that it has still, with a session that the
-// server has not ended yet. A member whose looks fail for long gives its seat up: it claims nothing,
-// and others count it.
+// WithSticky it waits, for two leases at most, for a seat that its earlier session still holds, because
+// the server has not ended that session yet. A member whose looks fail for long gives its seat up: it
+// claims nothing, and others count it.
 func (m *member) sit(ctx context.Context, s survey) error {
 	if m.isJoined() {
 		if blind := time.Since(m.seen); s.err != nil && blind > max(firstTimeout, 2*m.pace()) { // more than one has failed

@@ -97,7 +97,7 @@ func put(s *Session, q func() (Answer, error), again bool) error {
 }
 
 // Judge returns what is wrong with an answer. The first answer that names a backend is the session's own. A part that is the
-// first to ask on a session has the answer judged, so that the session knows its backend from then on. Judge renews nothing.
+// first to ask on a session calls Judge, so that the session knows its backend from then on. Judge renews nothing.
 func (s *Session) Judge(a Answer) error {
 	own := s.answered()
 	switch {

@@ -27,7 +27,7 @@ type Config struct {
 	Terms        *Terms                    // the room of the election's terms; one of its own, if nil
 }
 
-// A Sleep waits for d, or until something else has the candidate try again, or ctx ends.
+// A Sleep waits for d. It returns early if ctx ends, or if something else makes the candidate try again.
 type Sleep = func(ctx context.Context, d time.Duration)
 
 // An Election is one candidate of one election. It runs one campaign and holds one term at a time.

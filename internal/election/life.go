@@ -32,7 +32,7 @@ func (s *Session) keep() {
 		}
 		s.end(false)
 	}()
-	var suspected time.Time // when a suspicion last had a heartbeat sent
+	var suspected time.Time // when a suspicion last caused a heartbeat
 	sent := s.proof.Now()   // when the last heartbeat was sent
 	due := func() time.Duration {
 		interval := s.proof.Lease.Heartbeat

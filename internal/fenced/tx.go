@@ -56,8 +56,8 @@ func (tx *Tx) close(forGood bool) {
 	})
 }
 
-// Suspect has a heartbeat sent at once if err, of a statement of the transaction, says that
-// the server may be gone. An error of a context that has ended says nothing.
+// Suspect asks for a heartbeat at once if err, the error of a statement in the transaction, says
+// that the server may be gone. An error of a context that has ended says nothing.
 func (tx *Tx) Suspect(ctx context.Context, err error) {
 	if ctx.Err() == nil && live.IsSuspicious(err) {
 		tx.term.suspect(tx.pool)

@@ -25,7 +25,7 @@ import (
 //	the successor is the first: the term ends,
 //	and the work returns
 //	Release: unlocks, if the successor is
-//	the first still ─────────────────────────────→ the server grants it the lock
+//	still the first ─────────────────────────────→ the server grants it the lock
 //
 // While the successor waits, the server refuses the lock to those that try it (PostgreSQL lets nobody overtake a waiter in a
 // conflicting mode). A deputy may wait, too: each wait is short, so the successor is the first again soon. Only the server hands
@@ -97,8 +97,8 @@ func Answer(l *election.Lock, key int64, stop context.Context) {
 	}
 }
 
-// unlock looks whether the candidate is the first in the queue. If so, it releases the lock if release is true; in transaction
-// scope the kernel releases it then.
+// unlock checks whether the candidate is the first in the queue. If so, and if release is true, it releases the lock; in
+// transaction scope the kernel releases the lock then.
 func (t *Transfer) unlock(ctx context.Context, s *election.Session, release bool) (db.UnlockToRow, error) {
 	row, err := transaction.BesideThenStay(ctx, s, (*db.Queries).UnlockTo, db.UnlockToParams{Key: t.lock.Key(), Candidate: t.candidate, Release: release && !transaction.IsOf(s)})
 	if err != nil {

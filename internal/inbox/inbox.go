@@ -52,9 +52,9 @@ func New(pool *sql.DB, onAll func([]Request), onFailure func(context.Context, er
 	return &Part{pool: pool, onAll: onAll, onFailure: onFailure}
 }
 
-// Beat asks for the requests to the session if somebody rings, unless it is just doing so. No heartbeat
-// waits for that. While it cannot ask, requests wait; the second failure in a row is reported. If nobody
-// rings, no request stands.
+// Beat asks for the requests to the session if somebody rings, unless it is asking already. No heartbeat
+// waits for the answer. While Beat cannot ask, requests wait; it reports the second failure in a row. If
+// nobody rings, no request stands.
 func (p *Part) Beat(s *election.Session, b election.Beat) error {
 	look := p.looks.Of(s)
 	if !look.busy.CompareAndSwap(false, true) {

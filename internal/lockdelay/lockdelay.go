@@ -1,5 +1,5 @@
-// Package lockdelay has nobody elected on a server that has run, or has been a primary, for less than
-// the longest lease of all candidates.
+// Package lockdelay lets nobody be elected on a server that has run, or has been a primary, for less
+// than the longest lease of all candidates.
 //
 // # Why
 //
@@ -64,7 +64,7 @@ import (
 	"github.com/pgelector/pgelector/internal/transaction"
 )
 
-// A Part has candidates wait on a server that is new. Any goroutine may call its methods.
+// A Part makes candidates wait on a server that is new. Any goroutine may call its methods.
 type Part struct {
 	election.NoPart
 	longest time.Duration // lease of all candidates
@@ -79,8 +79,8 @@ func New(longest time.Duration, inside func() bool) *Part {
 // passed are the sessions whose server has been there for long enough.
 var passed election.PerSession[atomic.Bool]
 
-// Check returns nil if a candidate that was granted a lock now could lead: whoever cannot should not
-// hold it meanwhile. It begins to count for how long this process knows the primary.
+// Check returns nil if a candidate that was granted a lock now could lead. A candidate that cannot lead should
+// not hold the lock meanwhile. Check also begins to count for how long this process knows the primary.
 func (p *Part) Check(ctx context.Context, from *election.Source) error {
 	_, early, err := p.ask(ctx, from.Pool(), db.TenureParams{}, on(from, p.inside()))
 	return cmp.Or(err, early)
@@ -129,7 +129,7 @@ func on(from *election.Source, inside bool) asker {
 	}
 }
 
-// by asks on a session, or in transaction scope beside it: then the session must have its locks still.
+// by asks on a session, or in transaction scope beside it: then the session must still have its locks.
 func by(s *election.Session) asker {
 	return asker{
 		func(ctx context.Context, p db.TenureParams) (db.TenureRow, error) {

@@ -155,7 +155,7 @@ func (p *Part) tryTransactions(ctx context.Context, from *election.Source) (name
 	}
 }
 
-// compareTransactions has a hold a lock inside its transaction, and b look at it.
+// compareTransactions takes a lock inside the transaction of a, and looks at the lock from b.
 func compareTransactions(ctx context.Context, a, b *probe) error {
 	looks := func(s *probe) (db.ShowsSnapshotRow, error) {
 		row, err := ask(ctx, s, (*db.Queries).ShowsSnapshot, a.pid)

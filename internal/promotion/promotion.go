@@ -27,7 +27,7 @@ type Part struct {
 	newest    newest
 }
 
-// New makes the part. A session that is kept has the pool asked for another server after lookAfter.
+// New makes the part. Beside a session that is kept, the part asks after lookAfter which server the pool reaches.
 func New(lookAfter time.Duration, inside func() bool) *Part {
 	return &Part{lookAfter: lookAfter, inside: inside}
 }
@@ -73,7 +73,7 @@ func (p *Part) Lent(ctx context.Context, s *election.Session) error {
 func (p *Part) Ended(s *election.Session, _ error) { p.still(s) }
 
 // Kept compares the session's server with another that the pool has reached. While the session is not
-// started, it has the pool asked for another: a follower makes no heartbeats that would find that out.
+// started, Kept also asks for such a server: a follower makes no heartbeats that would find it.
 func (p *Part) Kept(ctx context.Context, s *election.Session) error {
 	p.still(s)
 	err := p.compareMet(ctx, s)
@@ -163,8 +163,8 @@ func (p *Part) Elsewhere(ctx context.Context, s *election.Session, row db.Identi
 	return fmt.Errorf("%w: the session of the term (backend %d) holds its lock on %v, and the pool has reached %s", cause, s.PID(), own, reason)
 }
 
-// lookAround asks which server the pool reaches, after a while and beside the session, unless it is just
-// doing so.
+// lookAround asks which server the pool reaches, after a while and beside the session, unless it is asking
+// already.
 func (p *Part) lookAround(s *election.Session) {
 	here := places.Of(s)
 	if !here.looking.CompareAndSwap(false, true) {
@@ -189,8 +189,8 @@ func (p *Part) probe(ctx context.Context, from *election.Source) (identity, erro
 
 func ask(q *db.Queries, ctx context.Context, _ any) (db.IdentifyRow, error) { return q.Identify(ctx) }
 
-// ProbeServer asks which server the pool reaches, and has the sessions of the pool compare theirs with
-// it. It waits until ctx ends, and no longer than timeout.
+// ProbeServer asks which server the pool reaches, and makes the sessions of the pool compare their server
+// with that one. It waits until ctx ends, and no longer than timeout.
 func ProbeServer(ctx context.Context, pool *sql.DB, timeout time.Duration) {
 	row, err := pooled.Look(ctx, pool, timeout, ask, nil)
 	if err != nil {

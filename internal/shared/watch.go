@@ -10,9 +10,9 @@ import (
 	"github.com/pgelector/pgelector/internal/transaction"
 )
 
-// A shared session follows another that holds the locks: it looks often whether that one's
-// life lock is free. Then it tries all the locks at once. Of several that hold locks, it
-// looks at the one that holds most; the end of the others is found by the next batch.
+// A shared session that follows watches the session that leads: it often checks whether that
+// session's life lock is free. If so, it tries all the locks at once. If several sessions lead,
+// it watches the one that holds most locks; the next batch finds the end of the others.
 
 const (
 	chooseEvery = 10 * time.Second
@@ -94,8 +94,8 @@ func (w *worker) chooseLargest(requests []*request) {
 	}
 }
 
-// isFree reports whether nobody holds the life lock. If the server cannot be asked, which
-// the next batch finds too, it reports false.
+// isFree reports whether nobody holds the life lock. It reports false if the server cannot be
+// asked: the next batch finds that too.
 func (w *worker) isFree(key int64) bool {
 	free, err := transaction.PairIsFree(w.ctx, w.now, key)
 	return err == nil && free

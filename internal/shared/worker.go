@@ -224,8 +224,8 @@ func (w *worker) reject(others []*request, err error) {
 	}
 }
 
-// holdersOf are the holders of those of the locks that are held. It is empty if the server
-// cannot be asked, which the next statement on the session finds too.
+// holdersOf returns the holders of the locks that are held. It returns none if the server cannot
+// be asked: the next statement on the session finds that too.
 func (w *worker) holdersOf(keys []int64) map[int64]election.Holder {
 	if len(keys) == 0 {
 		return nil
@@ -306,7 +306,7 @@ func (w *worker) terminateOverdue(r *request) {
 	}
 }
 
-// requeue has those that wait at their barriers wait for the next look.
+// requeue puts requests that wait at their barriers back into the queue, for the next look.
 func (w *worker) requeue(blocked []*request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

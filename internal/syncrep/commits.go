@@ -195,8 +195,8 @@ func (c *commits) commitOn(ctx context.Context) error {
 	return nil
 }
 
-// connected connects unless there is a connection. It passes over those of the pool with a
-// transaction that other code has left open.
+// connected opens a connection if there is none. It skips connections on which other code has
+// left a transaction open.
 func (c *commits) connected(ctx context.Context) error {
 	if c.conn != nil {
 		return nil
@@ -270,9 +270,9 @@ type acknowledgement struct {
 }
 
 // check returns nil if every standby that may be promoted has acknowledged the commit. The
-// server answers a cancelled wait like one that has ended well. So each standby must stream
-// still, and a role that may see how far they are asks whether each has got the commit. No answer
-// counts that took longer than longest.
+// server answers a cancelled wait like one that has ended well. So each standby must still
+// stream, and a role that may see how far the standbys are asks whether each has got the commit.
+// An answer that took longer than longest does not count.
 func (a acknowledgement) check(longest time.Duration) error {
 	not := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", errUnacknowledged, fmt.Sprintf(format, args...))

@@ -13,7 +13,7 @@ import (
 	"github.com/pgelector/pgelector/internal/transaction"
 )
 
-// A Part has candidates lead only while commits wait for the synchronous standbys. It serves one
+// A Part lets candidates lead only while commits wait for the synchronous standbys. It serves one
 // Source.
 type Part struct {
 	election.NoPart
@@ -47,8 +47,8 @@ func askReplication(ctx context.Context, ask func(context.Context, string) (db.S
 	return r, nil
 }
 
-// Check returns nil if a candidate that was granted a lock now could lead: whoever cannot should not
-// hold it meanwhile.
+// Check returns nil if a candidate that was granted a lock now could lead. A candidate that cannot lead
+// should not hold the lock meanwhile.
 func (p *Part) Check(ctx context.Context, from *election.Source) error {
 	r, err := askReplication(ctx, func(ctx context.Context, lsn string) (db.SynchronousStandbysRow, error) {
 		return transaction.On(ctx, from, false, (*db.Queries).SynchronousStandbys, lsn)
