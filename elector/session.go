@@ -182,7 +182,7 @@ func (s *Session) beat(b election.Beat) {
 	}
 }
 
-// lastTerms are those of its electors, also if they have ended, and nil for one that has not led.
+// lastTerms returns the last term of each elector, ended or not; nil for an elector that has not led.
 func (s *Session) lastTerms() (last []*Term) {
 	for _, e := range s.all() {
 		last = append(last, e.term.Load())

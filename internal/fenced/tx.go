@@ -44,7 +44,7 @@ func (tx *Tx) isSpoilt(err error) bool {
 	return closed != nil // which it is already if err was ErrBadConn
 }
 
-// close gives the connection up, which is in no transaction: for good, or to the pool.
+// close gives up the connection, which is in no transaction: it closes it for good, or returns it to the pool.
 func (tx *Tx) close(forGood bool) {
 	ctx, cancel := tx.term.grace()
 	defer cancel()
@@ -73,8 +73,8 @@ func (tx *Tx) end() {
 	tx.giveUp()
 }
 
-// Rollback ends the transaction, unless it has ended. On a dead link the server does,
-// when the lease has run out: that is not waited for.
+// Rollback ends the transaction, unless it has ended. On a dead link the server ends it when
+// the lease has run out: Rollback does not wait for that.
 func (tx *Tx) Rollback() {
 	if tx.ended {
 		return

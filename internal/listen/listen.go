@@ -69,8 +69,8 @@ func Before(ctx context.Context, with func(func(*pin.Conn) error) error, ask fun
 	return again(ctx, with, ask)
 }
 
-// again makes a trial on another connection, which is asked before and afterwards: the first may have been
-// dead before.
+// again makes a trial on another connection, and calls ask before and after the trial: the first connection
+// may have been dead before its trial.
 func again(ctx context.Context, with func(func(*pin.Conn) error) error, ask func(*pin.Conn) error) (deaf, err error) {
 	err = with(func(c *pin.Conn) error {
 		if err := ask(c); err != nil {

@@ -21,8 +21,8 @@
 //  1. A dead host answers nothing. So sent comes before the death, and the death before the start of
 //     the next server, or before somebody decides to promote a standby. (Who promotes a standby while
 //     its primary still answers makes two primaries. Only WithSynchronousStandby helps there.)
-//  2. No term begins before start + L and promotion + L. Both are later than sent + L. By then the old
-//     leader's work has had to return a margin before. The margin covers the drift of the clocks' rates.
+//  2. No term begins before start + L and promotion + L. Both are later than sent + L. The old leader's
+//     work must return a margin before sent + L. The margin covers the drift of the clocks' rates.
 //  3. The server has run, and has been a primary, for at least as long as this process has known it as
 //     one. A primary is known by its timeline and by its start. Nobody sees a standby as a primary
 //     before its promotion.

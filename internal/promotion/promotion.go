@@ -41,8 +41,8 @@ type place struct {
 	looking  atomic.Bool              // whether lookAround asks for one
 }
 
-// Check asks which server the pool reaches, if this candidate was granted a lock before. It may now be a
-// promoted one, and that session on the old primary ended before it was compared with it.
+// Check asks which server the pool reaches, if this candidate was granted a lock before. The server may be a
+// promoted one, and the session on the old primary may have ended before the two servers were compared.
 func (p *Part) Check(ctx context.Context, from *election.Source) error {
 	if p.newest.granted.Load() == 0 {
 		return nil
@@ -53,7 +53,7 @@ func (p *Part) Check(ctx context.Context, from *election.Source) error {
 	return nil
 }
 
-// Lent returns an error if the session is on an older primary than was just seen.
+// Lent returns an error if the session is on an older primary than one that was just seen.
 func (p *Part) Lent(ctx context.Context, s *election.Session) error {
 	if transaction.IsOf(s) {
 		places.Of(s).identity.Store(nil) // a pooler may lead each transaction to another server
@@ -100,7 +100,7 @@ func (p *Part) still(s *election.Session) {
 	p.newest.still(places.Of(s).identity.Load(), s.RenewedAt())
 }
 
-// identify asks which server the session is on. A primary is asked once.
+// identify asks which server the session is on. It keeps the answer of a primary, and does not ask again.
 func identify(ctx context.Context, s *election.Session) (identity, error) {
 	here := places.Of(s)
 	if own := here.identity.Load(); own != nil {
@@ -140,8 +140,8 @@ func (p *Part) IsOn(ctx context.Context, s *election.Session, row db.IdentifyRow
 	return err == nil && own.System == row.System && own.Timeline == row.Timeline
 }
 
-// Elsewhere is the error of a transaction whose pool has reached another server or database than the
-// session. The session goes on unless that server was promoted since.
+// Elsewhere returns the error of a transaction whose pool has reached another server or database than the
+// session. The session goes on unless the other server was promoted meanwhile.
 func (p *Part) Elsewhere(ctx context.Context, s *election.Session, row db.IdentifyRow) error {
 	reached := identity{row}
 	if err := p.compare(ctx, s, reached); err != nil {
