@@ -69,7 +69,7 @@ func (t *Term) awaitWork(o Observer) {
 		}
 	}
 	left := max(t.lock.s.proof.DrainLeft(), instant)
-	if t.byHand { // nobody sees the work return, and the lock may be held still
+	if t.byHand { // nobody sees the work return, and the lock may still be held
 		left = max(left, lease.Drain-time.Since(began))
 	}
 	select {

@@ -261,7 +261,7 @@ func (c pgxConn) WaitForEnd(ctx context.Context) (err error) {
 	}
 }
 
-// endBy has a deadline end the wait when ctx is done. A network connection may set a deadline of its own
+// endBy ends the wait by a deadline when ctx is done. A network connection may set a deadline of its own
 // as a Read begins, which overwrites ours: so ours is set again until the wait has returned.
 func (c pgxConn) endBy(ctx context.Context) (returned func()) {
 	over, set := make(chan struct{}), make(chan struct{})

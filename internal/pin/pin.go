@@ -206,8 +206,8 @@ func CloseForGood(ctx context.Context, conn *sql.Conn, clean bool) {
 
 // AfterTx makes a call on a *sql.Conn after a transaction whose context may have ended. Then
 // database/sql rolls back in a goroutine of its own, and closes the connection if it is broken.
-// A method that comes just between panics, because it looks whether the connection is closed
-// before it locks it (grabConn, up to Go 1.26 at least). The connection is closed then.
+// A method that comes just then panics, because it checks whether the connection is closed
+// before it locks the connection (grabConn, up to Go 1.26 at least). Then the connection is closed.
 func AfterTx(call func() error) (err error) {
 	defer func() {
 		if recover() != nil {

@@ -17,7 +17,7 @@ import (
 
 const (
 	batchWindow = 5 * time.Millisecond  // campaigns that begin together make one batch
-	atBarrier   = 50 * time.Millisecond // between two looks whether a barrier is passed
+	atBarrier   = 50 * time.Millisecond // between two checks whether a barrier is passed
 )
 
 // A worker serves the requests of a shared session, in batches. It is one goroutine, from
@@ -28,7 +28,7 @@ type worker struct {
 	led  bool      // whether a lock of this session was held when that began
 
 	watched        watched
-	barrierTriedAt time.Time // when the first of those that wait at a barrier was last tried
+	barrierTriedAt time.Time // when the first request that waits at a barrier was last tried
 }
 
 func (s *Shared) startWorker() { go backoff.Apart((&worker{Shared: s}).work)() }
