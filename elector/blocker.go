@@ -64,8 +64,9 @@ func (e *Elector) reportSilence(seen holder.Holder) {
 	}
 }
 
-// reportFullPool reports a pool that gives out no connection. The candidate has a connection of its own, so its attempts go on, but
-// others in the program wait. A pool that is full for a moment is well, and a pool of two connections is made for this candidate.
+// reportFullPool reports a pool that gives out no connection. The candidate has a connection of its own, so its attempts
+// go on, but others in the program wait. A pool that is full for a moment is well, and a pool of two connections is made
+// for this candidate.
 func (e *Elector) reportFullPool() {
 	if e.past.waits != nil && !gate.IsClosed(e.past.waits) || !election.IsFull(e.pool) || e.pool.Stats().MaxOpenConnections <= 2 {
 		return

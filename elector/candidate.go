@@ -99,7 +99,7 @@ func (n *candidate) saw(ctx context.Context, leader election.Holder) {
 	n.past.seen = leader
 }
 
-// errClosing is returned by a closed elector, which makes no attempt.
+// errClosing returns the error of a closed elector, which makes no attempt.
 func (n *candidate) errClosing() error {
 	if err := context.Cause(n.closing); err != nil {
 		return election.Stopped(n.closing, "campaign")

@@ -22,7 +22,8 @@ import (
 //	   ▲                                                  │
 //	   └───────── CampaignAfter good checks in a row ─────┘
 //
-// Without a check only a report can make the candidate unhealthy. A report counts at once, beside the checks, until the next report.
+// Without a check only a report can make the candidate unhealthy. A report counts at once, beside the checks, until the
+// next report.
 // The methods may be called from any goroutine, start and stop by one at a time.
 type healthMonitor struct {
 	check   func(context.Context) HealthReport // may be nil

@@ -182,7 +182,7 @@ func (t *Term) workReturned(cause error) {
 
 var errUngraceful = fmt.Errorf("%w: the session was closed without an unlock, as WithGracefulRelease(false) says", ErrNotLeader)
 
-// release releases the lock by the offer, if there is one. If released is false, the kernel releases it.
+// release releases the lock by the offer, if there is one. If it returns false and no error, the kernel releases the lock.
 func (t *Term) release(ctx context.Context, s *election.Session) (released bool, err error) {
 	if t.lock.IsOwn() && !t.gracefulRelease && reasonOf(context.Cause(t.ctx)) == hooks.Shutdown {
 		return false, errUngraceful

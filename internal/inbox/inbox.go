@@ -111,7 +111,7 @@ func (p *Part) requests(s *election.Session) (all []Request, err error) {
 	return all, err
 }
 
-// scopeOf is the part of a request's name that tells the request from requests in another life of the server:
+// scopeOf is the part of a request's name that differs from requests in another life of the server:
 // the server numbers transactions anew when it is started, and, without another start time, when
 // one of its processes has crashed. In transaction scope the next session may hear a request
 // again, on the same backend.

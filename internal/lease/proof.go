@@ -44,7 +44,7 @@ func (p *Proof) Renew(sent Instant) { p.answered.Store(&sent) }
 func (p *Proof) SinceAnswered() time.Duration { return p.look().Since(*p.answered.Load()) }
 
 // Acknowledge records that a commit that was sent then is acknowledged. From the first
-// acknowledged commit on, every validity needs acknowledged commits.
+// acknowledged commit on, commits must be acknowledged.
 func (p *Proof) Acknowledge(sent Instant) {
 	p.acked.Store(&sent)
 	p.doubt.Store(nil)

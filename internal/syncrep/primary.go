@@ -35,7 +35,7 @@ type replication struct {
 	senders []sender
 }
 
-// askReplication asks for a replication; lsn is of a commit to compare standbys with, or "0/0".
+// askReplication asks the server for its replication; lsn is of a commit to compare standbys with, or "0/0".
 func askReplication(ctx context.Context, ask func(context.Context, string) (db.SynchronousStandbysRow, error), lsn string) (r replication, err error) {
 	r.SynchronousStandbysRow, err = ask(ctx, lsn)
 	if err == nil {
