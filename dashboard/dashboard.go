@@ -123,7 +123,7 @@ var (
 
 	pageTemplate = template.Must(template.New("page").Parse(pageText))
 
-	// policy allows only the page's own style and script, by their hashes, and that to ask for the page again.
+	// policy allows only the page's own style and script, by their hashes, and lets the script ask for the page again.
 	policy = "default-src 'none'; style-src " + hash(style) + "; script-src " + hash(script) +
 		"; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'self'"
 )

@@ -120,7 +120,7 @@ func (p *spread) judge() {
 	}
 }
 
-// withoutShards returns the facts about other elections than those of the groups.
+// withoutShards returns the facts about elections that belong to none of the groups.
 func (f facts) withoutShards(groups []shards) facts {
 	ours := func(key int64) bool {
 		return slices.ContainsFunc(groups, func(s shards) bool { return s.shards[key] || s.seats[key] })

@@ -198,8 +198,8 @@ func silence(c *candidate) string {
 	return "was not seen for " + c.Unseen
 }
 
-// ofAll says something of the leader, if it is among the candidates, of the only one, or of their
-// number.
+// ofAll says something of the leader if it is among the candidates, else of the only candidate, or of
+// the number of candidates.
 func ofAll(all []*candidate, leader *candidate, ofOne func(*candidate) string, ofMany string) string {
 	switch {
 	case slices.Contains(all, leader):

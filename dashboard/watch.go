@@ -178,7 +178,7 @@ func (s source) look(ctx context.Context) (facts, error) {
 	return f, err
 }
 
-// askOf returns the locks with those of the elections with these keys asked for anew.
+// askOf returns locks, in which it replaces the locks of the elections with these keys by a new answer.
 func askOf(ctx context.Context, q *db.Queries, locks []db.AdvisoryLocksRow, keys []int64) ([]db.AdvisoryLocksRow, error) {
 	slices.Sort(keys)
 	keys = slices.Compact(keys)

@@ -33,7 +33,7 @@ type announcer struct {
 type announcement struct {
 	call      func()
 	heartbeat bool            // may be replaced by a newer one
-	term      context.Context // of what is dropped once the term has ended; nil otherwise
+	term      context.Context // the announcement is dropped once this term has ended; nil: never
 	last      bool            // nothing may follow
 }
 
@@ -127,8 +127,8 @@ func (a *announcer) busy() string {
 	return ""
 }
 
-// calls records a call by the queue until returned is called. It reports one that does not
-// return, but for OnElected, which is work of the term.
+// calls records a call by the queue until returned is called. It reports a call that does not
+// return, except a call of OnElected, which is work of the term.
 func (a *announcer) calls(of *registration, method string) (returned func()) {
 	c := &hookCall{of, method, make(chan struct{})}
 	began, reported := time.Now(), make(chan struct{})
@@ -174,9 +174,9 @@ func (a *announcer) beside(ctx context.Context, f hooks.Failure) func() {
 	}
 }
 
-// tell calls each hook that receives H, in order and each guarded by itself: one that panics,
-// or ends its goroutine as a test that fails does, keeps the event from no other. queue is nil
-// if another than the queue calls.
+// tell calls each hook that receives H, in order. Each call is guarded: if a hook panics, or ends
+// its goroutine as a test that fails does, the other hooks still receive the event. queue is nil
+// if the call does not come from the queue.
 func tell[H any](queue *announcer, method string, all []*registration, call func(H), panicked func(error)) {
 	if len(all) == 0 {
 		return
@@ -208,7 +208,7 @@ func toAll[H any](a *announcer, method string, call func(H)) func() {
 
 // Each of the following makes the announcement of one event.
 
-// elected calls end with a panic at once: a later hook may work until the term ends.
+// elected passes a hook's panic to end at once: a later hook may work until the term ends.
 func (a *announcer) elected(ctx context.Context, e hooks.Elected, end func(error)) func() {
 	e.Origin = a.origin
 	return func() {
@@ -255,7 +255,7 @@ func (a *announcer) close() {
 	a.flush()
 }
 
-// tellClosed tells each hook. Those that were told hear of no panic of a later one.
+// tellClosed tells each hook. A hook that was told does not hear of a later hook's panic.
 func (a *announcer) tellClosed(all []*registration, c hooks.Closed) {
 	if len(all) == 0 {
 		return

@@ -15,7 +15,7 @@ import (
 
 const askWhoEvery = time.Minute // how often a campaign asks who holds a busy lock
 
-// reportBusy reports what an attempt that found the lock busy shows of others.
+// reportBusy reports what an attempt that found the lock busy shows about others.
 func (e *Elector) reportBusy(c *campaign, got election.Attempt) {
 	e.reportBlocker(c, got)
 	if got.Kept != nil {
@@ -23,10 +23,10 @@ func (e *Elector) reportBusy(c *campaign, got election.Attempt) {
 	}
 }
 
-// reportBlocker reports who keeps the lock from all candidates, if somebody does that twice in a
-// row: others share a lock for an instant to see whether it is free. A shared session may have
-// thousands of elections: there it asks only if a hook looks for the leader, and sees none. A leader
-// that is silent keeps the lock, too. A deputy sees that beside its attempts; who polls asks.
+// reportBlocker reports who keeps the lock from all candidates, if it finds somebody twice in a row:
+// others share a lock for an instant to see whether it is free. A shared session may have thousands of
+// elections: it asks only if a hook looks for the leader, and the attempt saw none. A silent leader keeps
+// the lock, too. A deputy sees that beside its attempts; a candidate that polls asks for it.
 func (e *Elector) reportBlocker(c *campaign, got election.Attempt) {
 	if seen, ok := got.Seen.(holder.Holder); ok {
 		e.reportSilence(seen)
@@ -38,7 +38,7 @@ func (e *Elector) reportBlocker(c *campaign, got election.Attempt) {
 	c.askedWho = time.Now()
 	ctx, stop := e.sends()
 	defer stop()
-	holder, led, _ := holder.Of(ctx, e.pool, e.key, e.lease.Heartbeat) // one that is to try often has no more time
+	holder, led, _ := holder.Of(ctx, e.pool, e.key, e.lease.Heartbeat) // a candidate that must try often has no more time
 	if led {
 		e.reportSilence(holder)
 	}
@@ -64,8 +64,9 @@ func (e *Elector) reportSilence(seen holder.Holder) {
 	}
 }
 
-// reportFullPool reports a pool that gives no connection to a candidate with one of its own, whose attempts go on: others
-// of the program wait, too. A pool that is full for a moment is well, and one of two connections is made for this candidate.
+// reportFullPool reports a pool that gives out no connection. The candidate has a connection of its own, so its attempts
+// go on, but others in the program wait. A pool that is full for a moment is well, and a pool of two connections is made
+// for this candidate.
 func (e *Elector) reportFullPool() {
 	if e.past.waits != nil && !gate.IsClosed(e.past.waits) || !election.IsFull(e.pool) || e.pool.Stats().MaxOpenConnections <= 2 {
 		return

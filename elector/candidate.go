@@ -57,7 +57,7 @@ func (n *candidate) retryEvery() time.Duration {
 	return n.retry
 }
 
-// recovered is for how long the candidate was unhealthy, once it is healthy again; else 0. It says so once.
+// recovered returns for how long the candidate was unhealthy: once, when it is healthy again; else 0.
 func (n *candidate) recovered() time.Duration {
 	since := n.past.ill.Load()
 	if since == nil || n.monitor.healthy().Err() != nil || !n.past.ill.CompareAndSwap(since, nil) {
@@ -99,7 +99,7 @@ func (n *candidate) saw(ctx context.Context, leader election.Holder) {
 	n.past.seen = leader
 }
 
-// errClosing is the error of an attempt that an elector which is closed does not make.
+// errClosing returns the error of a closed elector, which makes no attempt.
 func (n *candidate) errClosing() error {
 	if err := context.Cause(n.closing); err != nil {
 		return election.Stopped(n.closing, "campaign")

@@ -23,21 +23,21 @@ type HealthPolicy struct {
 	// 1 to 1000. Default 3.
 	CampaignAfter int
 
-	// StayWhenUnhealthy lets a leader that becomes unhealthy lead on: the policy decides about
-	// campaigns alone.
+	// StayWhenUnhealthy lets a leader go on leading when it becomes unhealthy: the policy then
+	// decides only about campaigns.
 	StayWhenUnhealthy bool
 }
 
 // A HealthReport is what a check returns, or a program reports of itself (Elector.ReportHealth).
 type HealthReport struct {
-	Score     float64           // from 0 (unfit) to 1 (fit): less and NaN count as 0, and more as 1
+	Score     float64           // from 0 (unfit) to 1 (fit): values below 0 and NaN count as 0, values above 1 as 1
 	Unhealthy bool              // unfit, whatever the score
 	Why       string            // the reason, as people will read it
 	Metadata  map[string]string // what it is about, such as the load; not to be changed afterwards
 }
 
-// Health is what is known of a candidate's health, by its last check and its last report: the worse one
-// has the score, the time and the reason.
+// Health is what is known of a candidate's health. The score, the time and the reason are those of its last
+// check or of its last report, whichever is worse.
 type Health struct {
 	Score    float64 // from 0 to 1; 0 if the check returned none
 	Healthy  bool    // whether the candidate may campaign and lead; the policy decides, not the last check alone

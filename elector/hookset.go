@@ -11,9 +11,9 @@ import (
 
 // AddHooks adds hooks while the elector may run. They receive the events from now on, after
 // those that were there before. They receive no OnDemoted for a term that began before,
-// because they have not received its OnElected. remove removes them: after it has returned, no
-// new call to them begins, except one that another goroutine was just about to make. Neither
-// waits for a hook, so a hook may call them.
+// because they have not received its OnElected. remove removes the hooks: after it has returned, no
+// new call to them begins, except a call that another goroutine was just about to make. AddHooks and
+// remove wait for no hook, so a hook may call them.
 func (e *Elector) AddHooks(all ...hooks.Hook) (remove func(), err error) {
 	for i, h := range all {
 		if err := hooks.Check(h); err != nil {
@@ -23,15 +23,15 @@ func (e *Elector) AddHooks(all ...hooks.Hook) (remove func(), err error) {
 	return e.announcer.add(all), nil
 }
 
-// A hookSet is the hooks at one time. It is replaced as a whole, so no event takes a lock.
+// A hookSet is a snapshot of the hooks. It is replaced, not changed, so an event reads it without a lock.
 type hookSet struct {
 	all           []*registration
 	seesHeartbeat bool // whether any hook wants it
 	seesLeader    bool
 }
 
-// A registration is a hook and whether it has received OnElected of the last term, which only
-// the hooks' queue touches.
+// A registration is a hook, and whether it has received OnElected of the last term: only the
+// hooks' queue touches elected.
 type registration struct {
 	hook    hooks.Hook
 	elected bool

@@ -25,9 +25,9 @@ import (
 // (pg_terminate_backend) once it is older than a lease. So a frozen leader holds
 // up the next one for about two leases, if all candidates have the same.
 //
-// A connection on which the transaction has not begun after ten seconds, or after the validity of a term if that is
-// shorter, is given up, whatever ctx says, and reported to OnError (hooks.OpCall). InTx then tries the next one, once for each
-// that was idle, as it does if a connection is dead, or leads to a standby or to an old primary (then up to three more).
+// InTx gives up a connection on which the transaction has not begun after ten seconds, or after the validity of a term if that
+// is shorter, whatever ctx says, and reports it to OnError (hooks.OpCall). It then tries the next connection, once for each that
+// was idle. It does the same if a connection is dead, or leads to a standby or to an old primary (then up to three more).
 //
 // InTx returns nil if the transaction was committed. Otherwise the error wraps one of these, also if the term
 // or ctx has ended, and then ErrNotLeader and the cause of the term, or the cause of ctx, too:
@@ -94,8 +94,8 @@ func Retryable(err error) bool {
 		(state == "40001" || state == "40P01" || errors.Is(err, fenced.ErrGuardTaken))
 }
 
-// joined returns a context that ends with ctx and with the term, until uncancelled is
-// called, which reports whether neither had ended before.
+// joined returns a context that ends with ctx and with the term until uncancelled is called.
+// uncancelled reports whether both go on.
 func (t *Term) joined(ctx context.Context) (joined context.Context, uncancelled func() bool) {
 	joined, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stopCaller := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })

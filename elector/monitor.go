@@ -22,7 +22,8 @@ import (
 //	   ▲                                                  │
 //	   └───────── CampaignAfter good checks in a row ─────┘
 //
-// Without a check the candidate is healthy by it. A report counts at once, beside the checks, until the next report.
+// Without a check only a report can make the candidate unhealthy. A report counts at once, beside the checks, until the
+// next report.
 // The methods may be called from any goroutine, start and stop by one at a time.
 type healthMonitor struct {
 	check   func(context.Context) HealthReport // may be nil
@@ -184,7 +185,7 @@ func (m *healthMonitor) push(h Health) {
 
 func (m *healthMonitor) fit(h Health) bool { return h.Score >= m.policy.Minimum && !h.unfit }
 
-// settle makes the candidate healthy or unhealthy, if what is known changes that, or is known for the first time.
+// settle makes the candidate healthy or unhealthy, if its known health has changed, or is known for the first time.
 func (m *healthMonitor) settle(first bool) {
 	h, was := m.known(), m.health.Err() == nil
 	switch {
@@ -204,7 +205,7 @@ func (m *healthMonitor) settle(first bool) {
 	}
 }
 
-// known is the health by the last check and the last report.
+// known returns the health that follows from the last check and the last report.
 func (m *healthMonitor) known() Health {
 	h := m.last
 	if r := m.reported; r != nil {

@@ -46,8 +46,8 @@ type Session struct {
 
 // NewSession makes a session on a pool that the caller keeps and closes. It connects with the
 // first campaign. opts are as for New. A [CommonOption] is a default of the session's
-// elections: WithHealth has each checked for itself. Its elections poll; unless WithTakeover is
-// Poll, the session also looks often whether the session that leads most of them has ended.
+// elections: WithHealth checks each election for itself. The elections poll; unless WithTakeover is
+// Poll, the session also often checks whether the session that leads most of them has ended.
 func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 	if pool == nil {
 		return nil, errNoPool
@@ -162,7 +162,7 @@ func (s *Session) Close(ctx context.Context) error {
 	return nil
 }
 
-// hear has each elector answer the requests that are made of it.
+// hear passes the requests to each elector, which answers its own.
 func (s *Session) hear(all []inbox.Request) {
 	for _, e := range s.all() {
 		if t := e.term.Load(); t == nil || !t.lock.IsOwn() { // else a transfer gave it a session of its own
@@ -182,7 +182,7 @@ func (s *Session) beat(b election.Beat) {
 	}
 }
 
-// lastTerms are those of its electors, also if they have ended, and nil for one that has not led.
+// lastTerms returns the last term of each elector, ended or not; nil for an elector that has not led.
 func (s *Session) lastTerms() (last []*Term) {
 	for _, e := range s.all() {
 		last = append(last, e.term.Load())

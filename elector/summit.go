@@ -45,7 +45,7 @@ func (s *summit) note(timeline int64) {
 
 // granted notes the token of a lock that was granted on a timeline, and returns the least token of a
 // leader on the highest timeline that was met before. own is the epoch of WithTokenEpoch: the token has
-// the larger one of own and the database's.
+// the larger of own and the database's epoch.
 func (s *summit) granted(token, timeline, own int64) (least int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

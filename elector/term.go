@@ -75,7 +75,7 @@ func (t *Term) announceElected(elected hooks.Elected) {
 	})
 }
 
-// leads is the key of a context's value that is the term under which the context's owner works.
+// leads is the key of a value in a context: the term under which the context's owner works.
 type leads struct{ key int64 }
 
 func (t *Term) within(ctx context.Context) context.Context {
@@ -139,7 +139,7 @@ func (t *Term) end(reason hooks.Reason, cause error) bool {
 	return t.term.End(election.Reason(reason), cause)
 }
 
-// endFor is end with an offer.
+// endFor ends the term, as end does, with an offer of the lock.
 func (t *Term) endFor(to offer, reason hooks.Reason, cause error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -153,7 +153,7 @@ func (t *Term) endFor(to offer, reason hooks.Reason, cause error) bool {
 	return true
 }
 
-// offers is the offer that the term has ended with; nil if there is none.
+// offers returns the offer with which the term has ended; nil if there is none.
 func (t *Term) offers() offer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -182,7 +182,7 @@ func (t *Term) workReturned(cause error) {
 
 var errUngraceful = fmt.Errorf("%w: the session was closed without an unlock, as WithGracefulRelease(false) says", ErrNotLeader)
 
-// release is how the lock is released.
+// release releases the lock by the offer, if there is one. If it returns false and no error, the kernel releases the lock.
 func (t *Term) release(ctx context.Context, s *election.Session) (released bool, err error) {
 	if t.lock.IsOwn() && !t.gracefulRelease && reasonOf(context.Cause(t.ctx)) == hooks.Shutdown {
 		return false, errUngraceful
@@ -253,7 +253,7 @@ func (t *Term) overrun(o *election.Overrun) hooks.Failure {
 		ErrOverrun, time.Since(o.Since).Round(time.Millisecond), t.announcer.busy(), o.Meanwhile)}
 }
 
-// because is the error of a call on the term that has failed, and the one place that decides its cause. The end of the
+// because returns the error of a failed call on the term. It is the one place that decides the error's cause. The end of the
 // term comes first, because the caller's ctx may have ended with the term. The error wraps ErrNotLeader and the term's
 // cause if the term has ended; ctx.Err() and the cause of ctx if ctx has ended by itself; and err, which may be nil.
 func (t *Term) because(ctx context.Context, doing string, err error) error {

@@ -16,12 +16,12 @@ import (
 // TransferTo hands the leadership to another candidate, the successor. The term goes on
 // until the successor is the first in the server's queue for the lock. Then the term ends
 // as by Resign, and the server hands the lock over. TransferTo returns nil only if the
-// successor has got the lock. Of several calls for one term, at once or one after another,
-// those return nil that name the candidate that got it.
+// successor has got the lock. If several calls are made for one term, at once or one after
+// another, the calls that name the candidate that got the lock return nil.
 //
-// A successor learns of it at its next attempt, or at once with a notifier; the deputy
-// learns of it within one heartbeat interval. One of a shared session leads that term on a
-// connection of its own, for which its pool needs room, and takes up one transfer at a time.
+// A successor learns of the offer at its next attempt, or at once with a notifier; the deputy
+// learns of it within one heartbeat interval. A successor on a shared session leads that term on
+// a connection of its own, for which its pool needs room, and takes up one transfer at a time.
 //
 // If the successor does not come within one lease, or before ctx ends, the offer is taken back, the
 // term goes on, and the error wraps ErrNoSuccessor: the successor is dead, frozen, unhealthy
@@ -78,14 +78,14 @@ var (
 	errMayHave   = errors.New("it was the first in the queue, and may get the lock")
 )
 
-// An offer is of the lock to one candidate: see handover.Transfer.
+// An offer offers the lock to one candidate: see handover.Transfer.
 type offer interface {
 	Release(ctx context.Context, s *election.Session) (released bool, err error)
 	Heir() string
 	Withdraw()
 }
 
-// transfer ends the term in favor of the successor once that is the first in the queue. Otherwise
+// transfer ends the term in favor of the successor once it is the first in the queue. Otherwise
 // it takes the offer back, and returns why; the term goes on, unless it has ended.
 func (t *Term) transfer(ctx context.Context, successor string, reason hooks.Reason, cause error) error {
 	offer := handover.New(t.lock, successor)

@@ -53,7 +53,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return made, nil
 }
 
-// A waitable connection is one like those of pgx: the library waits on it between two statements.
+// A waitable connection is like a connection of pgx: the library waits on it between two statements.
 type waitable struct{ *conn }
 
 // WaitForEnd waits until ctx is done, or until the client hears that the connection has ended, and
@@ -234,7 +234,7 @@ func (c *conn) abort() {
 	c.dead = true
 }
 
-// PrepareContext returns a statement. Only one that is forwarded is sent.
+// PrepareContext returns a statement. Only a forwarded statement is sent.
 func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
 	p := &prepared{}
 	if !c.sends(&message{query: query}) {
@@ -393,7 +393,7 @@ func (p *Process) connect(ctx context.Context) (*conn, error) {
 	return c, nil
 }
 
-// reach returns the server to connect to. While the host of that one is dead, nobody answers.
+// reach returns the server to connect to. While the host of that server is dead, nobody answers.
 func (p *Process) reach(ctx context.Context) (*Server, *Pooler, error) {
 	for {
 		p.mu.Lock()

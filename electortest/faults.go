@@ -78,8 +78,8 @@ func (s *Server) LosePower() {
 // ErrHostDied is the error with which [Server.Trace] shows the end of a backend by LosePower.
 var ErrHostDied = errors.New("electortest: the host has died")
 
-// Reset resets the connections that LosePower has left silent, as a host does that is up again when
-// it hears from their clients. Close does so, too.
+// Reset resets the connections that LosePower has left silent. A host that is up again does so when it
+// hears from their clients. Close does so, too.
 func (s *Server) Reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +96,7 @@ func (s *Server) answers() <-chan struct{} {
 	return s.dead
 }
 
-// Start starts a server after Stop, Crash or LosePower. One that runs goes on.
+// Start starts a server after Stop, Crash or LosePower. A server that runs goes on.
 func (s *Server) Start() {
 	s.mu.Lock()
 	if s.down {
@@ -106,7 +106,7 @@ func (s *Server) Start() {
 	s.revive()
 }
 
-// revive has those who connect answered, or refused.
+// revive lets the server answer, or refuse, those who connect.
 func (s *Server) revive() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +116,7 @@ func (s *Server) revive() {
 	}
 }
 
-// A checkpoint is of the timeline on which the server was a primary.
+// A checkpoint belongs to the timeline on which the server was a primary.
 type checkpoint struct {
 	timeline int64
 	began    time.Time
@@ -258,8 +258,8 @@ func (s *Server) NewPooler(backends int) *Pooler {
 // ends the pooler's backends.
 func (p *Pooler) Open() *sql.DB { return p.NewProcess().Open() }
 
-// NewProcess returns a process that connects to the pooler. Its ConnectTo has the pooler
-// connect to another server, for all of its clients.
+// NewProcess returns a process that connects to the pooler. Its ConnectTo makes the pooler
+// connect to another server, for all clients of the pooler.
 func (p *Pooler) NewProcess() *Process {
 	process := p.server.NewProcess()
 	process.pooler = p
@@ -278,7 +278,7 @@ func (p *Pooler) Restart() {
 	p.idle = nil
 }
 
-// connectTo has new backends be those of another server, and ends idle ones.
+// connectTo takes new backends from another server, and ends idle backends.
 func (p *Pooler) connectTo(server *Server) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

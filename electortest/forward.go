@@ -23,7 +23,7 @@ import (
 // A connection to the server that has sent such a statement keeps one connection of db until it ends. If
 // it ends within a transaction, the transaction of db is rolled back. [Server.Close] waits for that.
 //
-// Each statement that db fails is told to report, with the line of the program that sent it, but for
+// report receives each statement that db fails, with the line of the program that sent it, except
 // sql.ErrNoRows: pass testing.T's Error, or its Log if statements fail on purpose. Each call of report has a goroutine
 // of its own, and the statement waits for it.
 //
@@ -156,7 +156,7 @@ func (x *execution) forwarded(m *message) (a Answer, err error) {
 	return a, f.failed(m, m.query, err)
 }
 
-// isRemote has Close wait for the backend. The caller holds the mutex.
+// isRemote makes Close wait for the backend. The caller holds the mutex.
 func (b *backend) isRemote() {
 	b.server.remote[b] = true
 }

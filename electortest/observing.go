@@ -36,7 +36,7 @@ func holderOf(x *execution, m *message) (a Answer, err error) {
 	return a, nil
 }
 
-// sharers are those that share a lock, by process id. There are no prepared transactions.
+// sharers returns the backends that share a lock, by process id. There are no prepared transactions.
 func (s *Server) sharers(id lockID) (all []*backend) {
 	if l := s.locks.locks[id]; l != nil {
 		for _, h := range l.holders {

@@ -71,9 +71,9 @@ func (m *Monitor) Check(ctx context.Context) Report {
 	return r
 }
 
-// CheckLive reports the elections whose work has overrun its term, or of which a hook does not
-// return, in any order, also of electors that were not added: those of shards. The status is Unhealthy if there is one. CheckLive
-// does not ask the server.
+// CheckLive reports the elections whose work has overrun its term, or that have a hook that does not return, in any order. It
+// also reports elections of electors that were not added, such as those of shards. The status is Unhealthy if there is such an
+// election. CheckLive does not ask the server.
 func (m *Monitor) CheckLive() Report {
 	r := Report{Status: Healthy, Elections: []Election{}}
 	m.mu.Lock()
@@ -107,7 +107,7 @@ func (r *Report) add(e Election) {
 	r.Elections = append(r.Elections, e)
 }
 
-// judge adds to seen, which says who leads, what is known of this process's candidate.
+// judge adds what is known of this process's candidate to seen, which says who leads.
 func (m *Monitor) judge(e *elector.Elector, seen Election) Election {
 	seen.Election, seen.CandidateID = e.Election(), e.CandidateID()
 	overrun, gaveUp := m.failures(e)

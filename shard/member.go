@@ -190,7 +190,7 @@ func (m *member) count(ctx context.Context) {
 	}
 }
 
-// lookSoon has the next count look at the shards too.
+// lookSoon makes the next count look at the shards too.
 func (m *member) lookSoon() { m.pause, m.lookAt = m.interval, time.Time{} }
 
 // learn updates which members count. It ignores a survey while this member has no seat,
@@ -229,10 +229,10 @@ func (m *member) learn(ctx context.Context, s survey) {
 	}
 }
 
-// reckon sets this member's share. A member that is absent, and still counts, keeps it from growing
-// but does not make it shrink: those that joined meanwhile do not count the absent one, and leave
-// nobody room for what this one would give up. It is never more than without the absent one, so
-// that there are shards for all shares.
+// reckon sets this member's share. An absent member that still counts keeps the share from growing, but
+// does not make it shrink: members that joined meanwhile do not count the absent one, so nobody would
+// have room for the shards that this member gives up. The share is never larger than without the absent
+// member, so that there are shards for all shares.
 func (m *member) reckon() {
 	if !m.isCounted() {
 		return
@@ -242,8 +242,8 @@ func (m *member) reckon() {
 	m.share = min(max(m.share, least), most)
 }
 
-// replace takes the new set over. This member may go on to lead what is left of its shards, but
-// takes none of an absent member's for those that are gone.
+// replace takes the new set over. This member may go on to lead what is left of its shards. For the
+// shards that are gone it takes none of an absent member's.
 func (m *member) replace() {
 	m.names, m.changed = m.set.now()
 	for name, r := range m.running {
@@ -260,9 +260,9 @@ func (m *member) replace() {
 
 // sit campaigns for a free seat, unless this member has one. If no server has ever answered it
 // takes any seat, so that its campaign reports that, waits and gives up as any other does. Within
-// WithSticky it waits, for two leases at most, for a seat that it has still, with a session that the
-// server has not ended yet. A member whose looks fail for long gives its seat up: it claims nothing,
-// and others count it.
+// WithSticky it waits, for two leases at most, for a seat that its earlier session still holds, because
+// the server has not ended that session yet. A member whose looks fail for long gives its seat up: it
+// claims nothing, and others count it.
 func (m *member) sit(ctx context.Context, s survey) error {
 	if m.isJoined() {
 		if blind := time.Since(m.seen); s.err != nil && blind > max(firstTimeout, 2*m.pace()) { // more than one has failed

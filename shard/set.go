@@ -23,8 +23,8 @@ type Set struct {
 // maxBytes bounds the name of a group and that of a shard.
 const maxBytes = 500
 
-// NewSet makes a set of shards. Each name has 1 to 500 bytes, and else what elector.CheckElection
-// wants. A name that is there twice counts once. The error wraps elector.ErrConfig.
+// NewSet makes a set of shards. Each name has 1 to 500 bytes, and satisfies elector.CheckElection. A
+// name that is there twice counts once. The error wraps elector.ErrConfig.
 func NewSet(names ...string) (*Set, error) {
 	s := &Set{}
 	return s, s.Replace(names...)

@@ -26,7 +26,7 @@
 // Each member holds a seat: one more election, named after the group and a number, such as
 // "billing#17", on the session that leads its shards. So a member that is killed, cut off or
 // frozen loses its seat together with its shards, at the latest when its lease ends. There is no
-// table. Each member asks about ten times a second which seats are taken ([WithInterval]). That
+// table. About ten times a second ([WithInterval]) each member asks which seats are taken. That
 // statement tries the locks of the seats, and reads no list of locks: its cost does not depend
 // on the number of shards. Only a member with room for more shards looks which are free.
 //
@@ -162,10 +162,10 @@ func WithMost(k int) Option {
 	}
 }
 
-// WithBeyond has report called when the number of shards that no member may lead (WithMost) has
-// changed: with that number and the names of those that nobody led at the last look, and with 0 once
-// there is room for all. An alarm belongs there. It is called on the member's one goroutine, so it
-// must return soon.
+// WithBeyond calls report when the number of shards that no member may lead (WithMost) has changed:
+// with that number and the names of the shards that nobody led at the last look, and with 0 once there
+// is room for all. An alarm belongs there. report is called on the member's one goroutine, so it must
+// return soon.
 func WithBeyond(report func(ctx context.Context, shards int, unled []string)) Option {
 	return func(c *config) error {
 		c.beyond = report

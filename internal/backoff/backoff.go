@@ -60,7 +60,7 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Either returns a copy of ctx that also ends with other. Its cause is that of the first.
+// Either returns a copy of ctx that also ends with other. Its cause is the cause of the context that ends first.
 func Either(ctx, other context.Context) (either context.Context, stop func()) {
 	either, cancel := context.WithCancelCause(ctx)
 	detach := context.AfterFunc(other, func() { cancel(context.Cause(other)) })
@@ -77,8 +77,8 @@ func Await[T any](ctx context.Context, call func(context.Context) (T, error)) (T
 	return AwaitOr(ctx, call, func(T) {})
 }
 
-// AwaitOr is Await for an answer that must not be lost: drop receives one that comes when
-// AwaitOr has returned.
+// AwaitOr is Await for an answer that must not be lost: drop receives an answer that comes
+// after AwaitOr has returned.
 func AwaitOr[T any](ctx context.Context, call func(context.Context) (T, error), drop func(T)) (T, error) {
 	var value, none T
 	answered, err := Answer(ctx, func() (err error) { value, err = call(ctx); return err }, func() { drop(value) })

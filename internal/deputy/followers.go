@@ -18,8 +18,8 @@ type Follower struct {
 	Since  time.Time // when its wait began; zero if it does not wait, or the server does not know yet
 }
 
-// FollowersOf asks for the sessions that hold a seat of the election or wait for its lock,
-// without the leader's, as holder.Of does.
+// FollowersOf asks, as holder.Of does, for the sessions that hold a seat of the election or
+// wait for its lock. The leader's session is not among them.
 func FollowersOf(ctx context.Context, pool *sql.DB, key int64, timeout time.Duration) ([]Follower, error) {
 	rows, err := pooled.Read(ctx, pool, timeout, (*db.Queries).Deputies, db.DeputiesParams{Key: key, Seat: seat.Key(key)})
 	if err != nil {

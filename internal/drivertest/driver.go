@@ -13,8 +13,8 @@ import (
 	"sync"
 )
 
-// A Driver opens connections. A function that is nil succeeds at once, but for Exec and Query: without
-// them the driver knows no direct statements. Set the functions before the driver is used.
+// A Driver opens connections. A nil function succeeds at once, except Exec and Query: if they are nil, the
+// driver knows no direct statements. Set the functions before the driver is used.
 type Driver struct {
 	Connecting  func(context.Context) error
 	Beginning   func(context.Context, driver.TxOptions) error
@@ -29,7 +29,7 @@ type Driver struct {
 	calls []string
 }
 
-// Rows are an answer. Of statements of this module no column has a name.
+// Rows are an answer. The columns have no names: no statement of this module has named columns.
 type Rows [][]driver.Value
 
 // One is an answer of one row.
@@ -40,8 +40,8 @@ func Late(open <-chan struct{}) func(context.Context) error {
 	return func(context.Context) error { <-open; return nil }
 }
 
-// ByName makes a driver that answers each statement, by its name, with the rows and the error that the
-// maps have then. Without either a statement has no rows.
+// ByName makes a driver that answers each statement, by its name, with the rows and the error that the maps
+// have at that time. A statement that is in neither map has no rows.
 func ByName(answers map[string]Rows, errs map[string]error) *Driver {
 	return &Driver{
 		Exec: func(_ context.Context, statement string) (int64, error) { return 0, errs[NameOf(statement)] },
@@ -170,7 +170,7 @@ func (c *conn) query(ctx context.Context, statement string, args []driver.NamedV
 	return &rows{answer}, nil
 }
 
-// Prepare prepares a statement, if there are direct ones.
+// Prepare prepares a statement, if the driver knows direct statements.
 func (c *conn) Prepare(statement string) (driver.Stmt, error) {
 	if c.Query == nil {
 		return nil, errors.ErrUnsupported

@@ -43,7 +43,7 @@ func (w watcher) Connect(ctx context.Context) (driver.Conn, error) {
 	return c, err
 }
 
-// A watchedConn has a connection of another driver do everything.
+// A watchedConn leaves everything to a connection of another driver.
 type watchedConn struct {
 	watcher
 	pinned *sql.Conn

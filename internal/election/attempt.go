@@ -29,19 +29,19 @@ type Attempt struct {
 	Hurry bool // the acquirer asks for quick attempts while the server is away
 	Named bool // the holder has offered the lock to this candidate
 
-	BusyAt time.Time // when the last look that has found the lock busy began; zero if none has
+	BusyAt time.Time // the beginning of the last look that found the lock busy; zero if none did
 
 	// The campaign fills these in.
 	Next     time.Duration // how long the campaign waits; 0 if the campaign is over, or the acquirer waits
 	Counts   bool          // a failure that is no quick attempt
-	Failures int           // that count, in a row
+	Failures int           // failures that count, in a row
 	Over     bool          // the campaign is over: with the lock, or with Err
 }
 
 // Attempt makes one attempt, on a session of its own.
 func (e *Election) Attempt(ctx context.Context) (a Attempt) { return e.AttemptOn(ctx, e.source.Lend) }
 
-// AttemptOn is Attempt on a session that lend lends.
+// AttemptOn makes one attempt, on the session that lend returns.
 func (e *Election) AttemptOn(ctx context.Context, lend func(context.Context) (*Session, error)) (a Attempt) {
 	if err := e.source.Retry(ctx, func() error {
 		s, err := lend(ctx)

@@ -25,7 +25,7 @@ func Do[T any](ctx context.Context, s *Session, statement func(*db.Queries, cont
 	return AskOr(ctx, s, statement, func(T) {})
 }
 
-// AskOr is Do for an answer that must not be lost: drop receives one that comes when AskOr has returned.
+// AskOr is Do for an answer that must not be lost: drop receives an answer that comes after AskOr has returned.
 func AskOr[T any](ctx context.Context, s *Session, statement func(*db.Queries, context.Context) (T, error), drop func(T)) (T, error) {
 	var value, none T
 	answered, err := aside(ctx, s, func(ctx context.Context, q *db.Queries) (err error) {
@@ -58,8 +58,8 @@ func (s *Session) Prepare(ctx context.Context, statements ...string) error {
 // A question is what the kernel asks within one call.
 type question[T any] = func(ctx context.Context, c *pin.Conn) (T, Answer, error)
 
-// ask makes a call for a question of the kernel. The answer is judged within the call, whoever still waits for the answer: one
-// that comes too late for the caller may still end the session.
+// ask makes a call for a question of the kernel. The call judges the answer even if nobody waits for it any more: an answer that
+// comes too late for the caller may still end the session.
 func ask[T any](ctx context.Context, s *Session, q question[T]) (T, error) {
 	var value, none T
 	repeated := false
@@ -77,8 +77,8 @@ func ask[T any](ctx context.Context, s *Session, q question[T]) (T, error) {
 	return value, err
 }
 
-// put puts a question, judges the answer, and renews the proof from before the question was sent. If a prepared statement was
-// missing, the call may be repeated (again): that ends no session.
+// put asks a question, judges the answer, and renews the proof, which counts from before the question was sent. again says that
+// the call can be repeated: then a missing prepared statement does not end the session.
 func put(s *Session, q func() (Answer, error), again bool) error {
 	sent := s.proof.Now()
 	from, err := q()
@@ -97,7 +97,7 @@ func put(s *Session, q func() (Answer, error), again bool) error {
 }
 
 // Judge returns what is wrong with an answer. The first answer that names a backend is the session's own. A part that is the
-// first to ask on a session has the answer judged, so that the session knows its backend from then on. Judge renews nothing.
+// first to ask on a session calls Judge, so that the session knows its backend from then on. Judge renews nothing.
 func (s *Session) Judge(a Answer) error {
 	own := s.answered()
 	switch {
@@ -126,7 +126,7 @@ func (m *Moved) Error() string {
 
 func (m *Moved) Unwrap() error { return pgerr.ErrSessionPooled }
 
-// tellsNothing reports whether an error is one of a statement, on a session that goes on.
+// tellsNothing reports whether an error concerns only a statement: the session goes on.
 func tellsNothing(err error) bool {
 	return pgerr.OfStatement(err) && !errors.Is(err, pgerr.ErrSessionLost)
 }
@@ -136,7 +136,7 @@ func (s *Session) call(ctx context.Context, call func(ctx context.Context, c *pi
 	return s.callOr(ctx, call, nil)
 }
 
-// callOr is call, and calls late if the call succeeds when callOr has returned.
+// callOr makes one call, as call does. It calls late if the call succeeds after callOr has returned.
 func (s *Session) callOr(ctx context.Context, call func(ctx context.Context, c *pin.Conn) error, late func()) (answered bool, err error) {
 	either, stop := backoff.Either(ctx, s.ctx)
 	defer stop()
@@ -167,7 +167,7 @@ func (s *Session) whileValid(ctx context.Context) (valid context.Context, stop f
 	return valid, cancel
 }
 
-// with is a context with the values of another.
+// with is a context that has the values of another context.
 type with struct {
 	context.Context
 	values context.Context

@@ -54,10 +54,10 @@
 //
 // Three rules hold this, because the fields and functions that would break them are not exported:
 //
-//   - Only [Session.Try] makes a Lock, and only [Session.Confirm] confirms one, of an answer that was read in time. A term
-//     begins by one compare-and-swap, from confirmed to led.
-//   - Only ask renews the proof that a session lives: of an answer that names the session's own backend, counted from before
-//     the question was sent. What a part asks by [Ask] renews nothing.
+//   - Only [Session.Try] makes a Lock. Only [Session.Confirm] confirms a Lock, and only by an answer that was read in time. A
+//     term begins by one compare-and-swap, from confirmed to led.
+//   - Only ask renews the proof that a session lives, and only by an answer that names the session's own backend. The proof
+//     counts from before the question was sent. A question that a part asks by [Ask] renews nothing.
 //   - Only stepDown releases the lock of a term, after the work has returned. [Lock.GiveUp] leaves such a lock alone,
 //     [Lock.ReleaseBy] changes how the lock is released and not when, and [Session.Close] waits for the work.
 //

@@ -27,7 +27,7 @@ type Config struct {
 	Terms        *Terms                    // the room of the election's terms; one of its own, if nil
 }
 
-// A Sleep waits for d, or until something else has the candidate try again, or ctx ends.
+// A Sleep waits for d. It returns early if ctx ends, or if something else makes the candidate try again.
 type Sleep = func(ctx context.Context, d time.Duration)
 
 // An Election is one candidate of one election. It runs one campaign and holds one term at a time.
@@ -104,9 +104,9 @@ func (e *Election) TryRun(ctx context.Context, lead func(ctx context.Context, te
 	return true, fmt.Errorf("elector: run: %w", context.Cause(t.ctx))
 }
 
-// Campaign campaigns until elected, and returns the term, which is the caller's: nobody sees the caller's work return, so the
-// caller calls Term.Resign. ctx bounds the campaign only. A term that ended before Campaign could return it, because the
-// process stood still, is given up, and Campaign campaigns again.
+// Campaign campaigns until elected, and returns the term. The caller must call Term.Resign, because nobody sees the caller's
+// work return. ctx bounds the campaign only. If a term ended before Campaign could return it, because the process stood still,
+// Campaign gives the term up, and campaigns again.
 func (e *Election) Campaign(ctx context.Context) (*Term, error) {
 	for {
 		t, err := e.campaign(ctx, how{byHand: true})
@@ -125,7 +125,7 @@ func (e *Election) TryCampaign(ctx context.Context) (*Term, error) {
 	return t, err
 }
 
-// how is how a campaign goes on.
+// how says how a campaign goes on.
 type how struct {
 	once   bool // one attempt, which may find the lock busy
 	byHand bool // the term is for the caller of Campaign
@@ -264,7 +264,7 @@ func (e *Election) pause(a *Attempt, took time.Duration, once bool) {
 	}
 }
 
-// A StoppedError is the error of what a context has ended. It wraps the context's error and its cause, and reads as the cause.
+// A StoppedError is returned by what a context has ended. It wraps the context's error and its cause, and reads as the cause.
 type StoppedError struct {
 	doing      string
 	err, cause error
@@ -273,7 +273,7 @@ type StoppedError struct {
 func (e *StoppedError) Error() string   { return fmt.Sprintf("elector: %s: %v", e.doing, e.cause) }
 func (e *StoppedError) Unwrap() []error { return []error{e.err, e.cause} }
 
-// Stopped is the error of what ctx, which is done, has ended.
+// Stopped returns the error for what ctx has ended. ctx is done.
 func Stopped(ctx context.Context, doing string) error {
 	return &StoppedError{doing, ctx.Err(), context.Cause(ctx)}
 }

@@ -32,7 +32,7 @@ func (s *Session) keep() {
 		}
 		s.end(false)
 	}()
-	var suspected time.Time // when a suspicion last had a heartbeat sent
+	var suspected time.Time // when a suspicion last caused a heartbeat
 	sent := s.proof.Now()   // when the last heartbeat was sent
 	due := func() time.Duration {
 		interval := s.proof.Lease.Heartbeat
@@ -128,8 +128,8 @@ func (s *Session) lookForLoss() {
 	}
 }
 
-// Listen waits on the connection between two calls, until ctx or the session ends. A loss that the driver tells ends the
-// session at once, and Listen returns true. If the connection cannot be waited on, Listen returns false. wait sends nothing.
+// Listen waits on the connection between two calls, until ctx or the session ends. If the driver reports a loss, the session
+// ends at once, and Listen returns true. If the connection cannot be waited on, Listen returns false. wait sends nothing.
 func (s *Session) Listen(ctx context.Context, wait pin.Wait) (lost bool) {
 	either, stop := backoff.Either(s.ctx, ctx)
 	defer stop()
@@ -140,8 +140,8 @@ func (s *Session) Listen(ctx context.Context, wait pin.Wait) (lost bool) {
 	return lost
 }
 
-// causeOf is the cause of the session's end for an error of its connection; nil for none. If the validity had run out before,
-// as in a process that stood still, that is the cause.
+// causeOf returns the cause of the session's end for an error of its connection; nil for no error. If the validity ran out
+// before the error, as in a process that stood still, the expiry is the cause.
 func (s *Session) causeOf(err error) error {
 	switch {
 	case err == nil:

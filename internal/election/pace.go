@@ -84,7 +84,7 @@ func (p *pace) failed(took time.Duration, hurry bool) (wait time.Duration, count
 }
 
 // awaits reports whether a candidate that has met only standbys still waits for a primary: during a failover a proxy needs
-// seconds to notice the new one.
+// seconds to notice the new primary.
 func (p *pace) awaits(limit time.Duration) bool {
 	if p.standby.IsZero() {
 		p.standby = time.Now()
@@ -93,8 +93,8 @@ func (p *pace) awaits(limit time.Duration) bool {
 }
 
 // ended is the wait after a term. A candidate whose terms die young waits as after failures: something between it and the
-// server ends its sessions, and others could lead meanwhile. A term that was not lost, a longer one, or another server ends
-// this.
+// server ends its sessions, and others could lead meanwhile. These waits end with a term that was not lost, with a longer
+// term, or with another server.
 func (p *pace) ended(t *Term) time.Duration {
 	if !isLost(t.cause()) || t.lasted() > youth {
 		p.young = 0

@@ -19,8 +19,8 @@ type Release = func(ctx context.Context, s *Session) (released bool, err error)
 // ReleaseBy says how the end of the term releases the lock. The kernel says when.
 func (l *Lock) ReleaseBy(r Release) { l.by.Store(&r) }
 
-// GiveUp releases locks that nobody leads with, as of campaigns that were cancelled. If a term has begun, GiveUp leaves its lock
-// alone: only the term's end releases that. It returns the first error.
+// GiveUp releases locks that nobody leads with, such as those of cancelled campaigns. It does nothing to the lock of a term: only
+// the term's end releases that lock. It returns the first error.
 func GiveUp(locks ...*Lock) (failed error) {
 	locks = slices.DeleteFunc(slices.Clone(locks), func(l *Lock) bool {
 		return l == nil || !l.state.CompareAndSwap(granted, leaving) && !l.state.CompareAndSwap(confirmed, leaving)
@@ -64,7 +64,7 @@ func (l *Lock) hasLeft() {
 
 var errNotHeld = errors.New("the session did not hold the lock")
 
-// departures are the locks that are to leave a session. All that come while the session is busy leave in one statement.
+// departures are the locks that are to be released. One statement releases all that come while the session is busy.
 type departures struct {
 	mu    sync.Mutex
 	locks []*Lock
@@ -84,8 +84,8 @@ func (d *departures) take() []*Lock {
 	return all
 }
 
-// unlock releases a lock that is among the departures, with all others there. Whoever comes first releases all, and the others
-// find that their locks are released. If the session did not hold a lock, the session is lost.
+// unlock releases a lock together with all other departures. The first caller releases them all, and the other callers find
+// that their locks are released. If the session did not hold a lock, the session is lost.
 func (s *Session) unlock(l *Lock) error {
 	all := sync.OnceValue(s.departures.take) // the call may be repeated
 	_, err := s.call(context.Background(), func(ctx context.Context, c *pin.Conn) error {

@@ -60,9 +60,9 @@ func (Direct) Confirm(ctx context.Context, c *pin.Conn, keys []int64) ([]Confirm
 	return []Confirmed{{Held: row.Held, Passed: row.Held, Token: row.Token, Epoch: row.Epoch, Err: err}}, Answer{PID: row.Pid}, nil
 }
 
-// Missing is why pg_locks does not show a lock that the server has granted. The server's locks may be stubs, which no retry
-// will change, or somebody has released the lock. Missing takes a lock that nobody else knows, which the same statement must
-// find in pg_locks.
+// Missing returns why pg_locks does not show a lock that the server has granted. Either the server's locks are stubs, which no
+// retry will change, or somebody has released the lock. To find out, Missing takes a lock that nobody else knows: the same
+// statement must find that lock in pg_locks.
 func Missing(ctx context.Context, c *pin.Conn) error {
 	key := int64(rand.Uint64())
 	high, low := lockkey.Halves(key)
@@ -80,8 +80,8 @@ func (Direct) Aside(_ context.Context, _ *pin.Conn, ask func() error) (refused, 
 	return ask(), nil
 }
 
-// Beat asks for a sign of life. If the server's lock table is full, Beat asks for one that takes no lock: the session can then
-// take no lock for a moment, and lives.
+// Beat asks for a sign of life. If the server's lock table is full, Beat asks again by a statement that takes no lock: the
+// session lives, although it can take no lock for a moment.
 func (Direct) Beat(ctx context.Context, c *pin.Conn) (rung bool, a Answer, err error) {
 	row, err := c.Queries().Ping(ctx)
 	if pgerr.State(err) != "53200" {

@@ -32,7 +32,7 @@ type ending struct {
 func (e *ending) Error() string { return e.err.Error() }
 func (e *ending) Unwrap() error { return e.err }
 
-// Because gives a reason to an error of a part that ends terms.
+// Because adds a reason to cause. A part calls it before it ends terms.
 func Because(reason Reason, cause error) error { return &ending{reason, cause} }
 
 // ReasonOf finds the reason in a term's cause. A session that ends names no reason: either its lease has expired, or the session
@@ -60,8 +60,8 @@ type Term struct {
 	ctx      context.Context // a child of the session's term context: whatever ends the session ends the term, at once
 	cancel   context.CancelCauseFunc
 	work     *gate.Gate
-	byHand   bool          // Campaign's caller does the work, and nobody sees that return
-	returned func()        // that work has returned, as far as anybody can know
+	byHand   bool          // Campaign's caller does the work, and nobody sees the work return
+	returned func()        // records that the caller's work has returned, as far as anybody can know
 	leave    func()        // the room
 	hold     func()        // releases the hold on the session
 	done     chan struct{} // closed when the lock is given up
@@ -142,7 +142,7 @@ func (t *Term) end(reason Reason, cause error) bool {
 func (t *Term) lasted() time.Duration { return t.ended.Sub(t.began) }
 
 // stepDown gives the term up when it ends. The order is the promise: the work returns, then the observer hears, then the lock
-// is released, then a session of its own is closed. Only a session that is lost has released the lock before.
+// is released, then a session of its own is closed. The lock is released earlier only if the session is lost.
 func (t *Term) stepDown(o Observer) {
 	<-t.ctx.Done()
 	t.ended = time.Now()

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Terms is the room of terms: of one election, or of several that end together. A reason that ends all terms in the room, such
-// as a shutdown or a failed health check, is one call. The zero Terms is ready. Any goroutine may call the methods.
+// Terms is the room of terms: of one election, or of several that end together. One call ends all terms in the room, for a reason
+// such as a shutdown or a failed health check. The zero Terms is ready. Any goroutine may call the methods.
 type Terms struct {
 	mu       sync.Mutex
 	all      map[*Term]struct{}                    // that go on
 	refusals []*ending                             // while there is one, no term may begin
-	allowed  chan struct{}                         // closed when there is none any more; nil if there is none
+	allowed  chan struct{}                         // closed when no refusal is left; nil if there is none
 	attempts map[*context.CancelCauseFunc]struct{} // that go on
 }
 
@@ -30,8 +30,8 @@ func (r *Terms) end(reason Reason, cause error) {
 	}
 }
 
-// Refuse is End, and from now on every term ends as it begins, and no campaign makes an attempt, until Allow is called with
-// the same reason.
+// Refuse ends all terms, as End does. Until Allow is called with the same reason, each new term ends as it begins, and no
+// campaign makes an attempt.
 func (r *Terms) Refuse(reason Reason, cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -39,7 +39,7 @@ func (r *Terms) Refuse(reason Reason, cause error) {
 	r.end(reason, cause)
 }
 
-// Pause is Refuse, but terms that go on do not end.
+// Pause refuses new terms, as Refuse does, but ends no term that goes on.
 func (r *Terms) Pause(reason Reason, cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

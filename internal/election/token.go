@@ -21,8 +21,8 @@ const (
 // MaxTokenEpoch leaves room for the first timeline.
 const MaxTokenEpoch = maxTimeline - 1
 
-// TokenOf is the server's timeline, and the token of a lock that it says it has granted. Without a
-// timeline and a transaction id nobody is elected: the answer is impossible.
+// TokenOf returns the server's timeline, and the token of a lock that the server has granted. An answer
+// without a timeline or a transaction id is impossible, so it elects nobody.
 func TokenOf(answer, epoch int64, setting string) (timeline, token int64, err error) {
 	timeline = answer >> TimelineShift
 	xid := answer & (1<<TimelineShift - 1)
@@ -33,9 +33,9 @@ func TokenOf(answer, epoch int64, setting string) (timeline, token int64, err er
 	return timeline, token, err
 }
 
-// addEpoch adds to the timeline of a token the larger of the candidate's epoch and that of
-// the database. A setting that is no epoch is an error, because without it the token could
-// be smaller than that of an earlier term.
+// addEpoch adds an epoch to the timeline of a token: the candidate's or the database's,
+// whichever is larger. A setting that is no epoch is an error, because without the epoch the
+// token could be smaller than the token of an earlier term.
 func addEpoch(token, own int64, setting string) (int64, error) {
 	stored, err := strconv.ParseUint(setting, 10, 64)
 	if err != nil || stored > MaxTokenEpoch {

@@ -30,15 +30,15 @@ func (o *Overrun) Unwrap() error { return ErrOverrun }
 const instant = 100 * time.Millisecond
 
 // Begin reports whether work may begin: only while the term is valid. If so, Finish must follow. The lock is not released
-// before.
+// before Finish.
 func (t *Term) Begin() bool { return t.work.Begin(t.Valid) }
 
 // Finish ends work that has begun.
 func (t *Term) Finish() { t.work.Finish() }
 
-// awaitWork waits until the work has returned, however long that takes. It reports work that overruns once while the lock is
-// held, and nobody else can lead, and once when another may lead. The caller of Campaign has the drain, unless it resigns
-// before.
+// awaitWork waits until the work has returned, however long that takes. If the work overruns, awaitWork reports it: once while
+// the lock is held and nobody else can lead, and once when another may lead. The caller of Campaign has the drain, unless it
+// resigns before.
 func (t *Term) awaitWork(o Observer) {
 	t.work.Close()
 	began, lease, lost := time.Now(), t.lock.s.proof.Lease, t.lock.s.ctx.Done()
@@ -69,7 +69,7 @@ func (t *Term) awaitWork(o Observer) {
 		}
 	}
 	left := max(t.lock.s.proof.DrainLeft(), instant)
-	if t.byHand { // nobody sees the work return, and the lock may be held still
+	if t.byHand { // nobody sees the work return, and the lock may still be held
 		left = max(left, lease.Drain-time.Since(began))
 	}
 	select {
@@ -81,7 +81,7 @@ func (t *Term) awaitWork(o Observer) {
 	}
 }
 
-// BeginAny is Begin also for a term that has ended, for what is told of it.
+// BeginAny is Begin for work that may begin even if the term has ended, such as telling the hooks of the term.
 func (t *Term) BeginAny() bool { return t.work.Begin(gate.Always) }
 
 // WorkReturned is called by a caller of Campaign or TryCampaign whose work has returned.

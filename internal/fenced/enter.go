@@ -44,7 +44,7 @@ func (in Term) Enter(ctx context.Context, pool *sql.DB, opts *sql.TxOptions) (*T
 	}
 }
 
-// name is nameOf the session. An error of it says nothing of the lock.
+// name returns nameOf the session. An error of nameOf says nothing about the lock, so name then verifies the lock.
 func (in Term) name(ctx context.Context) (int64, error) {
 	name, err := nameOf(ctx, in.Lock.Session())
 	if err != nil {
@@ -61,13 +61,13 @@ type entry struct {
 	tx      *Tx
 	taken   atomic.Bool    // the pool has given a connection
 	begun   atomic.Bool    // so BEGIN was answered, and what follows has a context that ends by itself
-	spoilt  bool           // which was of no use, and is closed
+	spoilt  bool           // the connection was of no use, and is closed
 	outcome string         // of db.EnterTerm
 	reached db.IdentifyRow // the server, unless the outcome is "entered"
 	unknown error          // why the server is not known
 }
 
-// try makes one try, on one connection. again is whether that was of no use, so that it was closed.
+// try makes one try, on one connection. again reports that the connection was of no use, and was closed.
 func (in Term) try(ctx context.Context, name int64, pool *sql.DB, opts *sql.TxOptions) (tx *Tx, again bool, err error) {
 	own, giveUp := context.WithCancel(ctx)
 	bounded, cancel := in.toEnter(ctx)
@@ -169,7 +169,7 @@ func (in Term) silence(bounded context.Context, pool *sql.DB, full, taken bool, 
 	return err
 }
 
-// refusal is why the transaction could not enter its term.
+// refusal returns why the transaction could not enter its term.
 func (in Term) refusal(ctx context.Context, e *entry) error {
 	l := in.Lock
 	switch err := l.Verify(ctx); {

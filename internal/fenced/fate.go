@@ -22,12 +22,12 @@ const (
 	unknown    fate = iota
 	open            // it is the one that was fenced, and goes on
 	endedByFn       // it is another one, or the one that was fenced is committed
-	rolledBack      // the one that was fenced is
+	rolledBack      // the one that was fenced is rolled back
 )
 
-// find asks within the transaction whether it is the one that was fenced. It is not known in a transaction that has
-// failed, which may be a later one, and on a connection that is broken, silent, or busy with rows that fn has not
-// closed. After an error the transaction is ended, or left to itself.
+// find asks within the transaction whether it is the one that was fenced. Nobody knows that if the transaction has
+// failed: it may be a later one. Nor if the connection is broken, silent, or busy with rows that fn has not closed.
+// After an error the transaction is ended, or left to itself.
 func (tx *Tx) find(ctx context.Context) (fate, error) {
 	bounded, cancel := atMost(ctx)
 	defer cancel()
@@ -53,7 +53,7 @@ func (tx *Tx) find(ctx context.Context) (fate, error) {
 	return open, nil
 }
 
-// errInProgress is returned when the server has not ended a transaction that it was told to roll back, or prepared.
+// errInProgress is returned when the server was told to roll a transaction back, or to prepare it, and it has not ended yet.
 var errInProgress = errors.New("elector: the server has not ended the transaction yet")
 
 // ask asks the server, elsewhere than in the transaction, what has become of the transaction, until that is final.
@@ -84,7 +84,7 @@ func (tx *Tx) ask(ctx context.Context, before error) (fate, error) {
 	}
 }
 
-// askOnce asks the session of the term, or the pool if that has ended. Each answer comes from the server of the
+// askOnce asks the session of the term, or the pool if the session has ended. Each answer comes from the server of the
 // transaction, or is empty.
 func (tx *Tx) askOnce(ctx context.Context) (outcome string, err error) {
 	if s := tx.term.Lock.Session(); s.Context().Err() == nil {

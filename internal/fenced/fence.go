@@ -24,11 +24,11 @@ func settings(length time.Duration) string {
 	return election.Encode([]election.Setting{{Name: "statement_timeout", Value: bound}, {Name: "idle_in_transaction_session_timeout", Value: bound}, {Name: "transaction_timeout", Value: bound}})
 }
 
-// ErrGuardTaken is returned when the session of the term holds its lock, and another one that of a next
-// leader.
+// ErrGuardTaken is returned when the session of the term holds its lock, and another session holds the lock
+// of a next leader.
 var ErrGuardTaken = errors.New("elector: another session holds the lock that only a next leader takes, and this one still leads: does a stranger use this database?")
 
-// names are by what the fenced transactions of each session know it.
+// names has the name by which fenced transactions know each session.
 var names election.PerSession[name]
 
 type name struct {
@@ -36,8 +36,8 @@ type name struct {
 	taken atomic.Bool  // the session holds that lock
 }
 
-// nameOf is the key of a lock of two integers by which fenced transactions know the session. The first
-// call takes it. In transaction scope the transaction has a name.
+// nameOf returns the key of a lock of two integers by which fenced transactions know the session. The first
+// call takes the lock. In transaction scope nobody takes it: the transaction has a name.
 func nameOf(ctx context.Context, s *election.Session) (int64, error) {
 	n := names.Of(s)
 	n.key.CompareAndSwap(0, int64(rand.Uint64()))
@@ -61,8 +61,8 @@ type Places interface {
 	Elsewhere(ctx context.Context, s *election.Session, reached db.IdentifyRow) error
 }
 
-// NamePrepared is err, of a transaction that its function has ended, and the prepared transaction that it may have
-// left, which holds the guard lock.
+// NamePrepared adds to err, the error of a transaction that its function has ended, the name of a prepared
+// transaction that the function may have left. The prepared transaction holds the guard lock.
 func NamePrepared(ctx context.Context, l *election.Lock, pool *sql.DB, err error) error {
 	rows, _ := pooled.Read(ctx, pool, l.Session().Lease().Length, (*db.Queries).EndOverdue,
 		db.EndOverdueParams{Key: l.Key(), LeaseMillis: math.MaxInt32}) // and none of this age
@@ -91,7 +91,7 @@ func overdue(rows []db.EndOverdueRow, err error) (prepared, failed error) {
 	return findPrepared(rows), nil
 }
 
-// findPrepared returns an error if a transaction is prepared, which nothing but its name can end.
+// findPrepared returns an error if a transaction is prepared: it can only be ended by its name.
 func findPrepared(rows []db.EndOverdueRow) error {
 	for _, r := range rows {
 		if r.Prepared != "" {

@@ -30,20 +30,20 @@ func atMost(ctx context.Context) (bounded context.Context, cancel context.Cancel
 	return context.WithTimeoutCause(ctx, longestOwn, silent{longestOwn})
 }
 
-// toEnter is atMost for the statements that begin a transaction: their answers are of use within the validity.
+// toEnter bounds the statements that begin a transaction, as atMost does: their answers are of use within the validity.
 func (in Term) toEnter(ctx context.Context) (bounded context.Context, cancel context.CancelFunc) {
 	bound := min(in.Lock.Session().Lease().Validity(), longestOwn)
 	return context.WithTimeoutCause(ctx, bound, silent{bound})
 }
 
-// A silent error is returned for a statement that has had no answer for that long.
+// A silent error is returned for a statement that has had no answer within the bound.
 type silent struct{ bound time.Duration }
 
 func (s silent) Error() string { return fmt.Sprintf("%v within %v", pgerr.ErrNoAnswer, s.bound) }
 func (silent) Unwrap() error   { return pgerr.ErrNoAnswer }
 
-// suspect asks for a heartbeat of the term's session, and for those that share the pool with the
-// transaction.
+// suspect asks for a heartbeat of the term's session, and of the sessions that share the pool with
+// the transaction.
 func (in Term) suspect(pool *sql.DB) {
 	in.Lock.Session().HeartbeatNow()
 	live.Suspect(pool)
@@ -66,7 +66,7 @@ func (in Term) answerTime() (context.Context, context.CancelFunc) {
 	}
 }
 
-// grace is answerTime for the end of a connection that is of no use.
+// grace bounds the wait for the end of a useless connection: to answerTime, and to pin.CloseGrace.
 func (in Term) grace() (context.Context, context.CancelFunc) {
 	answered, cancel := in.answerTime()
 	ctx, stop := context.WithTimeout(answered, pin.CloseGrace)

@@ -44,7 +44,7 @@ func (tx *Tx) isSpoilt(err error) bool {
 	return closed != nil // which it is already if err was ErrBadConn
 }
 
-// close gives the connection up, which is in no transaction: for good, or to the pool.
+// close gives up the connection, which is in no transaction: it closes it for good, or returns it to the pool.
 func (tx *Tx) close(forGood bool) {
 	ctx, cancel := tx.term.grace()
 	defer cancel()
@@ -56,8 +56,8 @@ func (tx *Tx) close(forGood bool) {
 	})
 }
 
-// Suspect has a heartbeat sent at once if err, of a statement of the transaction, says that
-// the server may be gone. An error of a context that has ended says nothing.
+// Suspect asks for a heartbeat at once if err, the error of a statement in the transaction, says
+// that the server may be gone. An error of a context that has ended says nothing.
 func (tx *Tx) Suspect(ctx context.Context, err error) {
 	if ctx.Err() == nil && live.IsSuspicious(err) {
 		tx.term.suspect(tx.pool)
@@ -73,8 +73,8 @@ func (tx *Tx) end() {
 	tx.giveUp()
 }
 
-// Rollback ends the transaction, unless it has ended. On a dead link the server does,
-// when the lease has run out: that is not waited for.
+// Rollback ends the transaction, unless it has ended. On a dead link the server ends it when
+// the lease has run out: Rollback does not wait for that.
 func (tx *Tx) Rollback() {
 	if tx.ended {
 		return

@@ -25,7 +25,7 @@ import (
 //	the successor is the first: the term ends,
 //	and the work returns
 //	Release: unlocks, if the successor is
-//	the first still ─────────────────────────────→ the server grants it the lock
+//	still the first ─────────────────────────────→ the server grants it the lock
 //
 // While the successor waits, the server refuses the lock to those that try it (PostgreSQL lets nobody overtake a waiter in a
 // conflicting mode). A deputy may wait, too: each wait is short, so the successor is the first again soon. Only the server hands
@@ -69,9 +69,9 @@ func (t *Transfer) Prepare(ctx context.Context, onOffer func()) error {
 	}
 }
 
-// offer tries to take the offer's lock. It cannot while the candidate is just looking for it. If ctx ends before the answer, a
-// lock that is granted later is released. If the lock table is full, a transaction goes on: its locks are the work's until that
-// has returned.
+// offer tries to take the offer's lock. It cannot while the candidate is just looking for the lock. If ctx ends before the answer,
+// a lock that is granted later is released. If the lock table is full, a transaction goes on: the work needs the transaction's
+// locks until the work has returned.
 func (t *Transfer) offer(ctx context.Context) (err error) {
 	if t.offered, err = tryForNow(ctx, t.lock.Session(), t.key); err != nil {
 		return fmt.Errorf("elector: offer the lock to the successor: %w", pgerr.Explain(err))
@@ -83,8 +83,8 @@ func tryForNow(ctx context.Context, s *election.Session, key int64) (granted boo
 	return transaction.TryPairForNow(ctx, s, key, func() { _ = transaction.LetGo(s.Context(), s, key) })
 }
 
-// Answer tells the one who made a request that nothing more will be done, until stop is done, but for no longer than a lease.
-// Without room for another lock it says nothing.
+// Answer tells the requester that nothing more will be done. The answer stands until stop is done, but no longer than a lease. If
+// there is no room for another lock, Answer says nothing.
 func Answer(l *election.Lock, key int64, stop context.Context) {
 	s := l.Session()
 	if granted, _ := tryForNow(s.Context(), s, key); granted {
@@ -97,8 +97,8 @@ func Answer(l *election.Lock, key int64, stop context.Context) {
 	}
 }
 
-// unlock looks whether the candidate is the first in the queue. If so, it releases the lock if release is true; in transaction
-// scope the kernel releases it then.
+// unlock checks whether the candidate is the first in the queue. If so, and if release is true, it releases the lock; in
+// transaction scope the kernel releases the lock then.
 func (t *Transfer) unlock(ctx context.Context, s *election.Session, release bool) (db.UnlockToRow, error) {
 	row, err := transaction.BesideThenStay(ctx, s, (*db.Queries).UnlockTo, db.UnlockToParams{Key: t.lock.Key(), Candidate: t.candidate, Release: release && !transaction.IsOf(s)})
 	if err != nil {
@@ -107,7 +107,7 @@ func (t *Transfer) unlock(ctx context.Context, s *election.Session, release bool
 	return row, nil
 }
 
-// Heir is the candidate that has got the lock, once that is released; "" if that is not known.
+// Heir is the candidate that has got the lock, once the lock is released; "" if the candidate is not known.
 func (t *Transfer) Heir() string {
 	if s := t.lock.Session(); t.heir == "" && transaction.IsOf(s) {
 		t.heir = heir(s, t.lock.Key())
@@ -127,12 +127,12 @@ func heir(s *election.Session, key int64) string {
 	}
 }
 
-// successorGrace is how long at least a lock is kept for a successor that has lost its place in the queue.
+// successorGrace is the least time that a lock is kept for a successor that has lost its place in the queue.
 const successorGrace = time.Second
 
-// Release is how the kernel releases the lock: once the candidate is the first in the queue. The work has returned, so nobody
-// leads: a candidate that has lost its place gets no more than a heartbeat interval, in which it comes back if it waits. A
-// statement that fails may have released the lock: if it could not take it back, say.
+// Release releases the lock for the kernel, once the candidate is the first in the queue. The work has returned, so nobody leads:
+// a candidate that has lost its place gets no more than a heartbeat interval, in which it comes back if it waits. A statement
+// that fails may have released the lock, for example if it could not take the lock back.
 func (t *Transfer) Release(ctx context.Context, s *election.Session) (released bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, max(s.Lease().Heartbeat, successorGrace))
 	defer cancel()

@@ -25,8 +25,8 @@ const AnswerWithin = 10 * time.Second
 var ErrSilent = errors.New("elector: idle connections of the pool do not answer: does something on the way forget them (a NAT, a firewall), or did a host die or sleep? " +
 	"Set SetConnMaxIdleTime below the time after which they are forgotten, and tcp_user_timeout in the connection string")
 
-// Silent is the error of a connection that has not answered its first question in that time. It wraps ErrSilent, whose text it leaves
-// out: the connection may be a new one.
+// Silent returns the error of a connection that has not answered its first question within that time. It wraps ErrSilent, and
+// leaves out the text of ErrSilent: the connection may be a new one.
 func Silent(within time.Duration) error { return silent{within} }
 
 type silent struct{ within time.Duration }
@@ -41,7 +41,7 @@ var suspects = struct {
 	of map[*sql.DB]*attempt
 }{of: map[*sql.DB]*attempt{}}
 
-// An attempt is the one of a pool that takes all idle connections at once.
+// An attempt takes all idle connections of a pool at once. A pool has one such attempt at a time.
 type attempt struct{ turn chan struct{} }
 
 // Suspect records that an idle connection of the pool did not answer, or answered as a standby.
@@ -109,7 +109,7 @@ type reply struct {
 	err  error
 }
 
-// first is the connection that answers first.
+// first returns the connection that answers first.
 func first(ctx context.Context, pool *sql.DB, within, answer time.Duration, report func(error)) (*pin.Conn, error) {
 	stats := pool.Stats()
 	n := max(stats.Idle, 1)

@@ -1,5 +1,5 @@
-// Package inbox is the requests that others make of a leader: to resign, to transfer its lock, to let a
-// statement go on that waits for its transaction. They are locks, so nobody needs a privilege.
+// Package inbox receives the requests that others make of a leader: to resign, to transfer its lock, or to let
+// a statement go on that waits for the leader's transaction. Requests are locks, so nobody needs a privilege.
 package inbox
 
 import (
@@ -20,10 +20,10 @@ import (
 
 // A Request asks a session to end one of its terms.
 type Request struct {
-	Transaction string // of the one who asks; names the request, also among those of other servers
+	Transaction string // of the requester; names the request, also among requests to other servers
 	Key         int64  // ResignKey or TransferKey of the election; 0 to wait for the end of the session's transaction
-	Application string // of the one who asks, or the id of the successor
-	Role        string // of the one who asks
+	Application string // of the requester, or the id of the successor
+	Role        string // of the requester
 	Addr        string // "" if hidden
 	PID         int32  // of its backend
 	Answer      int64  // the key of the lock of two integers that answers it
@@ -46,15 +46,15 @@ type look struct {
 	number   int64       // tells the session from others of this process
 }
 
-// New makes the part. onAll is called with all requests to a session's terms that stand, one call at a
-// time; onFailure, which returns at once, when requests cannot be asked for.
+// New makes the part. onAll is called with all requests that stand to a session's terms, one call at a
+// time. onFailure is called when the part cannot ask for requests, and returns at once.
 func New(pool *sql.DB, onAll func([]Request), onFailure func(context.Context, error)) *Part {
 	return &Part{pool: pool, onAll: onAll, onFailure: onFailure}
 }
 
-// Beat asks for the requests to the session if somebody rings, unless it is just doing so. No heartbeat
-// waits for that. While it cannot ask, requests wait; the second failure in a row is reported. If nobody
-// rings, no request stands.
+// Beat asks for the requests to the session if somebody rings, unless it is asking already. No heartbeat
+// waits for the answer. While Beat cannot ask, requests wait; it reports the second failure in a row. If
+// nobody rings, no request stands.
 func (p *Part) Beat(s *election.Session, b election.Beat) error {
 	look := p.looks.Of(s)
 	if !look.busy.CompareAndSwap(false, true) {
@@ -87,8 +87,8 @@ var sessions atomic.Int64
 // Started gives the session its number.
 func (p *Part) Started(s *election.Session) { p.looks.Of(s).number = sessions.Add(1) }
 
-// requests asks, on another connection, for those that ring this session's bell. In a failover that
-// may reach another server, where another backend has its process id.
+// requests asks, on another connection, for the requests that ring this session's bell. In a failover that
+// connection may lead to another server, where another backend has the same process id.
 func (p *Part) requests(s *election.Session) (all []Request, err error) {
 	look := p.looks.Of(s)
 	if look.started == "" {
@@ -111,7 +111,7 @@ func (p *Part) requests(s *election.Session) (all []Request, err error) {
 	return all, err
 }
 
-// scopeOf is the part of a request's name that tells it from those of another life of the server:
+// scopeOf is the part of a request's name that differs from requests in another life of the server:
 // the server numbers transactions anew when it is started, and, without another start time, when
 // one of its processes has crashed. In transaction scope the next session may hear a request
 // again, on the same backend.
@@ -127,12 +127,12 @@ func scopeOf(s *election.Session, serverStarted string, number int64) string {
 const Bell = 983268819
 
 // ResignKey and TransferKey are the keys of the locks of two integers that are a request to
-// an election's leader.
+// the leader of an election.
 func ResignKey(key int64) int64   { return lockkey.Of("resign", key) }
 func TransferKey(key int64) int64 { return lockkey.Of("transfer", key) }
 
 // AnswerKey is the key of the lock of two integers by which a leader answers a request. It names
-// the transaction of the one who asks, since the next request may come from the same backend.
+// the requester's transaction, because the next request may come from the same backend.
 func AnswerKey(pid int32, transaction string) int64 {
 	return lockkey.OfText(fmt.Sprintf("pgelector answer:%d:%s", pid, transaction))
 }

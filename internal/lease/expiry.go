@@ -29,8 +29,8 @@ func (p *Proof) Expiry() error {
 	return expiry{errors.New(why)}
 }
 
-// silent blames this process if it was not looked at for half of the validity: then it could read no
-// answer.
+// silent blames this process if nothing looked at the clocks for half of the validity: then the process
+// could read no answer.
 func (p *Proof) silent() string {
 	now, looked, late := p.Now(), *p.looked.Load(), p.Lease.Validity()/2
 	at, missing := p.last()

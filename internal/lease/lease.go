@@ -12,7 +12,7 @@ const marginShare = 10 // margin = lease/10
 type Lease struct {
 	Length    time.Duration // the server keeps an idle session at least this long
 	Heartbeat time.Duration // from the sending of one heartbeat to the next
-	Drain     time.Duration // what the work gets to wind down
+	Drain     time.Duration // the time that the work has to wind down
 }
 
 // Margin covers the drift of two clocks' rates and the time it takes to be scheduled.

@@ -43,8 +43,8 @@ func (p *Proof) Renew(sent Instant) { p.answered.Store(&sent) }
 // SinceAnswered is how much time may have passed since the last answered statement was sent.
 func (p *Proof) SinceAnswered() time.Duration { return p.look().Since(*p.answered.Load()) }
 
-// Acknowledge records that a commit that was sent then is acknowledged. From the first one on
-// commits must be.
+// Acknowledge records that a commit that was sent then is acknowledged. From the first
+// acknowledged commit on, commits must be acknowledged.
 func (p *Proof) Acknowledge(sent Instant) {
 	p.acked.Store(&sent)
 	p.doubt.Store(nil)
@@ -74,7 +74,7 @@ func (p *Proof) Left() time.Duration { return p.Lease.Validity() - p.age() }
 func (p *Proof) Overdue() time.Duration { return max(0, -p.Left()) }
 
 // DrainLeft is for how long work may go on once the session has ended. Past it, a server that does not
-// hear this process may give the lock to another. One that has ended the session itself may have done so.
+// hear this process may give the lock to another. A server that has ended the session may have done so before.
 func (p *Proof) DrainLeft() time.Duration {
 	return max(0, min(p.Lease.Drain, p.Lease.Safety()-p.age()))
 }

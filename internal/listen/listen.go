@@ -1,5 +1,5 @@
-// Package listen has the loss of a session noticed at once: between two statements its connection
-// is waited on, where the driver permits that.
+// Package listen notices the loss of a session at once: between two statements it waits on the
+// session's connection, where the driver permits that.
 package listen
 
 import (
@@ -25,7 +25,7 @@ type Part struct {
 	Deaf func() error // why the source's connections cannot be waited on; nil if they can
 }
 
-// Started has the loss end the session, and the other sessions of the pool ask at once.
+// Started listens on the session. A loss ends the session, and makes the other sessions of the pool ask at once.
 func (p Part) Started(s *election.Session) {
 	if p.Deaf() != nil {
 		return
@@ -46,10 +46,10 @@ func wait(ctx context.Context, conn any) error {
 	return w.WaitForEnd(ctx)
 }
 
-// Before has ask called on a connection that holds nothing, after a trial: what is asked in any case tells
-// whether the connection has outlived the trial. deaf says why such connections cannot be waited
-// on; nil if they can. A trial that fails costs a connection, and nothing else: err is that of ask. with calls a function with a
-// connection, which is closed if the function returns an error.
+// Before makes a trial on a connection that holds nothing, and then calls ask on it: the answer to ask, which
+// is needed in any case, shows whether the connection has outlived the trial. deaf says why such connections
+// cannot be waited on; nil if they can. A trial that fails costs a connection, and nothing else: err is the error of ask. with
+// calls a function with a connection, and closes the connection if the function returns an error.
 func Before(ctx context.Context, with func(func(*pin.Conn) error) error, ask func(*pin.Conn) error) (deaf, err error) {
 	waited := false
 	err = with(func(c *pin.Conn) error {
@@ -69,8 +69,8 @@ func Before(ctx context.Context, with func(func(*pin.Conn) error) error, ask fun
 	return again(ctx, with, ask)
 }
 
-// again makes a trial on another connection, which is asked before and afterwards: the first may have been
-// dead before.
+// again makes a trial on another connection, and calls ask before and after the trial: the first connection
+// may have been dead before its trial.
 func again(ctx context.Context, with func(func(*pin.Conn) error) error, ask func(*pin.Conn) error) (deaf, err error) {
 	err = with(func(c *pin.Conn) error {
 		if err := ask(c); err != nil {
@@ -99,9 +99,9 @@ var errEndless = fmt.Errorf("%w: a wait did not end within %v of its deadline", 
 // readBegins is how long a Read gets to begin, so that the deadline must end one that has begun.
 const readBegins = 5 * time.Millisecond
 
-// try finds out whether the connection can be waited on: whether a wait ends that should have ended before it
-// began, and one that has begun. deaf says why not, and wraps pin.ErrDeaf. If spoilt, the connection must be
-// discarded.
+// try finds out whether the connection can be waited on. A wait must end if it is told to end before it begins,
+// and if it is told so afterwards. deaf says why the connection cannot be waited on, and wraps pin.ErrDeaf. If
+// spoilt, the connection must be discarded.
 func try(ctx context.Context, c *pin.Conn) (deaf error, spoilt bool) {
 	for pause := time.Duration(0); ; {
 		began := time.Now()
@@ -261,7 +261,7 @@ func (c pgxConn) WaitForEnd(ctx context.Context) (err error) {
 	}
 }
 
-// endBy has a deadline end the wait when ctx is done. A network connection may set a deadline of its own
+// endBy ends the wait by a deadline when ctx is done. A network connection may set a deadline of its own
 // as a Read begins, which overwrites ours: so ours is set again until the wait has returned.
 func (c pgxConn) endBy(ctx context.Context) (returned func()) {
 	over, set := make(chan struct{}), make(chan struct{})

@@ -55,5 +55,5 @@ func Each(pool *sql.DB, do func(*election.Session)) {
 	}
 }
 
-// Suspect has each session of the pool ask for a heartbeat at once.
+// Suspect makes each session of the pool ask for a heartbeat at once.
 func Suspect(pool *sql.DB) { Each(pool, (*election.Session).HeartbeatNow) }

@@ -1,5 +1,5 @@
-// Package lockdelay has nobody elected on a server that has run, or has been a primary, for less than
-// the longest lease of all candidates.
+// Package lockdelay lets nobody be elected on a server that has run, or has been a primary, for less
+// than the longest lease of all candidates.
 //
 // # Why
 //
@@ -21,8 +21,8 @@
 //  1. A dead host answers nothing. So sent comes before the death, and the death before the start of
 //     the next server, or before somebody decides to promote a standby. (Who promotes a standby while
 //     its primary still answers makes two primaries. Only WithSynchronousStandby helps there.)
-//  2. No term begins before start + L and promotion + L. Both are later than sent + L. By then the old
-//     leader's work has had to return a margin before. The margin covers the drift of the clocks' rates.
+//  2. No term begins before start + L and promotion + L. Both are later than sent + L. The old leader's
+//     work must return a margin before sent + L. The margin covers the drift of the clocks' rates.
 //  3. The server has run, and has been a primary, for at least as long as this process has known it as
 //     one. A primary is known by its timeline and by its start. Nobody sees a standby as a primary
 //     before its promotion.
@@ -64,7 +64,7 @@ import (
 	"github.com/pgelector/pgelector/internal/transaction"
 )
 
-// A Part has candidates wait on a server that is new. Any goroutine may call its methods.
+// A Part makes candidates wait on a server that is new. Any goroutine may call its methods.
 type Part struct {
 	election.NoPart
 	longest time.Duration // lease of all candidates
@@ -79,8 +79,8 @@ func New(longest time.Duration, inside func() bool) *Part {
 // passed are the sessions whose server has been there for long enough.
 var passed election.PerSession[atomic.Bool]
 
-// Check returns nil if a candidate that was granted a lock now could lead: whoever cannot should not
-// hold it meanwhile. It begins to count for how long this process knows the primary.
+// Check returns nil if a candidate that was granted a lock now could lead. A candidate that cannot lead should
+// not hold the lock meanwhile. Check also begins to count for how long this process knows the primary.
 func (p *Part) Check(ctx context.Context, from *election.Source) error {
 	_, early, err := p.ask(ctx, from.Pool(), db.TenureParams{}, on(from, p.inside()))
 	return cmp.Or(err, early)
@@ -129,7 +129,7 @@ func on(from *election.Source, inside bool) asker {
 	}
 }
 
-// by asks on a session, or in transaction scope beside it: then the session must have its locks still.
+// by asks on a session, or in transaction scope beside it: then the session must still have its locks.
 func by(s *election.Session) asker {
 	return asker{
 		func(ctx context.Context, p db.TenureParams) (db.TenureRow, error) {

@@ -68,8 +68,8 @@ func Take(ctx context.Context, pool *sql.DB, within time.Duration) (c *Conn, lat
 	return c, false, nil
 }
 
-// CheckOpen returns an error if the pool is closed: one that is open has no connection for a context
-// that is done. It connects to nothing.
+// CheckOpen returns an error if the pool is closed. It asks for a connection with a context that is done, so
+// it connects to nothing.
 func CheckOpen(pool *sql.DB) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -79,7 +79,7 @@ func CheckOpen(pool *sql.DB) error {
 	return nil
 }
 
-// Call makes a call, with the values of ctx, when those before it are answered, and waits for its answer until
+// Call makes a call, with the values of ctx, when earlier calls are answered. It waits for the answer until
 // ctx is done. Then it returns the cause, and the call goes on: cancelling it would cost the
 // connection, because both drivers close one whose context ends. The error of a call wraps ErrOpenTransaction if other code has left
 // a transaction open on the connection, and the cause of ctx if ctx is done. late is called if the call succeeds when Call has
@@ -105,7 +105,7 @@ func (c *Conn) Call(ctx context.Context, call Call, late func()) (answered bool,
 	}, late)
 }
 
-// takeSlot waits until the calls before are answered. It ends the wait for a loss.
+// takeSlot waits until earlier calls are answered. It ends the wait for a loss.
 func (c *Conn) takeSlot(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -206,8 +206,8 @@ func CloseForGood(ctx context.Context, conn *sql.Conn, clean bool) {
 
 // AfterTx makes a call on a *sql.Conn after a transaction whose context may have ended. Then
 // database/sql rolls back in a goroutine of its own, and closes the connection if it is broken.
-// A method that comes just between panics, because it looks whether the connection is closed
-// before it locks it (grabConn, up to Go 1.26 at least). The connection is closed then.
+// A method that comes just then panics, because it checks whether the connection is closed
+// before it locks the connection (grabConn, up to Go 1.26 at least). Then the connection is closed.
 func AfterTx(call func() error) (err error) {
 	defer func() {
 		if recover() != nil {

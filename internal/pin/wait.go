@@ -105,7 +105,7 @@ func (c *Conn) Listen(ctx context.Context, wait Wait, lost func(error)) {
 	}
 }
 
-// Raw calls fn with the driver's connection when the calls before are answered.
+// Raw calls fn with the driver's connection when earlier calls are answered.
 func (c *Conn) Raw(ctx context.Context, fn func(conn any) error) error {
 	if err := c.takeSlot(ctx); err != nil {
 		return err

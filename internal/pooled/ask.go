@@ -17,7 +17,7 @@ type Pool interface {
 	BeginTx(context.Context, *sql.TxOptions) (*sql.Tx, error)
 }
 
-// Ask makes a call that reads, in a transaction. Outside one, lib/pq and some modes of pgx send a
+// Ask makes a call that reads, in a transaction. Without it, lib/pq and some modes of pgx send a
 // statement and its arguments apart, and a transaction pooler could give the arguments to a
 // backend where another client has just prepared its own statement. Only a pooler that answers
 // and permits no transaction, as in statement mode, is asked without one.
@@ -86,8 +86,8 @@ func askOnce(ctx context.Context, pool Pool, writes bool, call func(db.DBTX) err
 	return tx.Commit()
 }
 
-// Answers returns nil if the server answers. It asks by a statement: where a wrapper hides the driver's
-// Ping, database/sql's asks nobody.
+// Answers returns nil if the server answers. It sends a statement, because the Ping of database/sql asks
+// nobody where a wrapper hides the driver's Ping.
 func Answers(ctx context.Context, pool Pool) error {
 	_, err := pool.ExecContext(ctx, db.Nothing)
 	return err
@@ -96,8 +96,8 @@ func Answers(ctx context.Context, pool Pool) error {
 // Refusals are how many transactions a pooler in statement mode has refused at least.
 const Refusals = 5
 
-// IsRefusal reports whether an error of BEGIN may be that of a pooler in statement mode, which ends
-// the connection: of that lib/pq says no more than of any connection that has ended.
+// IsRefusal reports whether an error of BEGIN may come from a pooler in statement mode. Such a pooler ends
+// the connection, and lib/pq then says no more than of any connection that has ended.
 func IsRefusal(err error) bool {
 	return pgerr.State(err) == "08P01" || errors.Is(err, driver.ErrBadConn)
 }

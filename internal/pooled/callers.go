@@ -39,7 +39,7 @@ const (
 	writes
 )
 
-// Value has do call a statement, and returns the statement's value.
+// Value calls a statement by do, and returns the statement's value.
 func Value[A, T any](statement func(*db.Queries, context.Context, A) (T, error), argument A, do func(pin.Call) error) (T, error) {
 	var value, none T
 	err := do(func(ctx context.Context, q *db.Queries) (err error) {

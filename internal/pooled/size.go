@@ -8,7 +8,7 @@ import (
 	"github.com/pgelector/pgelector/internal/pin"
 )
 
-// Idle counts the connections that a pool had idle, of which each may be of no use.
+// Idle counts the connections that were idle in a pool. Each of them may be of no use.
 type Idle struct{ left int }
 
 // NextIdle counts the idle connections of the pool.

@@ -12,12 +12,12 @@ type Queues struct {
 	of map[*sql.DB]*Queue
 }
 
-// A Queue is those of one pool.
+// A Queue is the queue of one pool.
 type Queue struct {
-	n    int           // who are busy or wait; guarded by Queues.mu
-	busy chan struct{} // full while one is
+	n    int           // how many are busy or wait; guarded by Queues.mu
+	busy chan struct{} // full while one is busy
 
-	Shared any // what the last one has left for the next; for the one who is busy
+	Shared any // what the last caller has left for the next; only the caller that is busy may use it
 }
 
 // Take waits until nobody else is busy on the pool. If ctx ends first it returns the cause.

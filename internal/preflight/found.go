@@ -26,7 +26,7 @@ func NewScope(chosen holder.Scope) *Scope {
 	return s
 }
 
-// A finding is what a check has found of a server that passed.
+// A finding is the result of a check that the server has passed.
 type finding struct {
 	inTransaction bool  // in transaction scope
 	deaf          error // why the driver's connections cannot be waited on; nil if they can

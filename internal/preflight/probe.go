@@ -62,7 +62,7 @@ func lend(ctx context.Context, from *election.Source, begin bool, fn func(*probe
 	return nil
 }
 
-// call makes a call on the connection. An answer that takes longer than the validity is none.
+// call makes a call on the connection. An answer that takes longer than the validity does not count.
 func (p *probe) call(ctx context.Context, call pin.Call) error {
 	validity := p.from.Lease.Validity()
 	why := fmt.Errorf("%w within %v", pgerr.ErrNoAnswer, validity)

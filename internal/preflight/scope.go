@@ -17,7 +17,7 @@ import (
 	"github.com/pgelector/pgelector/internal/transaction"
 )
 
-// refusedFor is how long a pooler must refuse each transaction to be one that permits none.
+// A pooler permits no transactions if it has refused each of them for refusedFor.
 const refusedFor = 10 * time.Second
 
 // checkScope checks the server, and chooses the scope. deaf says why connections cannot be waited on.
@@ -69,8 +69,8 @@ func (p *Part) isDirect(ctx context.Context, from *election.Source, deaf *error)
 
 // checkTransactions checks that a transaction keeps its backend, that it has no snapshot
 // between two statements, and that its locks end with it. named reports whether the driver
-// keeps prepared statements with names of its own. It checks that again, on new connections, if
-// the end of a backend may be the cause.
+// keeps prepared statements with names of its own. If a check fails, and the end of a backend may
+// be the cause, checkTransactions repeats the check on new connections.
 func (p *Part) checkTransactions(ctx context.Context, from *election.Source) (deaf error, named bool, err error) {
 	for repeats := poolerRepeats; ; repeats-- {
 		if deaf, err = listen.Before(ctx, conns(ctx, from), func(c *pin.Conn) error { return pingOutside(ctx, &probe{conn: c, from: from}) }); err == nil {
@@ -92,9 +92,9 @@ func pingOutside(ctx context.Context, s *probe) error {
 	return nil
 }
 
-// permits returns err, why the first transaction of a check did not begin; nil if it did. A pooler
-// permits none only if it has refused many, for a while in which it always answered outside one:
-// its error is that of a backend that has ended, too.
+// permits returns err, why the first transaction of a check did not begin; nil if it did. It adds that
+// the pooler permits no transactions after many refusals, for a while in which the pooler always answered
+// outside a transaction. One refusal proves nothing: a backend that has ended gives the same error.
 func (p *Part) permits(err error) error {
 	switch {
 	case !pooled.IsRefusal(err):
@@ -155,7 +155,7 @@ func (p *Part) tryTransactions(ctx context.Context, from *election.Source) (name
 	}
 }
 
-// compareTransactions has a hold a lock inside its transaction, and b look at it.
+// compareTransactions takes a lock inside the transaction of a, and looks at the lock from b.
 func compareTransactions(ctx context.Context, a, b *probe) error {
 	looks := func(s *probe) (db.ShowsSnapshotRow, error) {
 		row, err := ask(ctx, s, (*db.Queries).ShowsSnapshot, a.pid)

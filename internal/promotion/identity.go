@@ -35,8 +35,8 @@ func (i identity) String() string {
 
 // A newest is the newest primary that was seen beside an older one. A candidate that has
 // seen it must not be elected on the older one, to which its pool may still lead. A cluster
-// can also return to an older timeline (from a backup), so that ends when the newest has not
-// been seen for a while.
+// can also return to an older timeline (from a backup), so the ban ends when the newest has
+// not been seen for a while.
 type newest struct {
 	granted atomic.Int64 // the timeline of the last lock that this candidate was granted; 0 if none
 

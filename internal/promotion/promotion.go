@@ -27,7 +27,7 @@ type Part struct {
 	newest    newest
 }
 
-// New makes the part. A session that is kept has the pool asked for another server after lookAfter.
+// New makes the part. Beside a session that is kept, the part asks after lookAfter which server the pool reaches.
 func New(lookAfter time.Duration, inside func() bool) *Part {
 	return &Part{lookAfter: lookAfter, inside: inside}
 }
@@ -41,8 +41,8 @@ type place struct {
 	looking  atomic.Bool              // whether lookAround asks for one
 }
 
-// Check asks which server the pool reaches, if this candidate was granted a lock before. It may now be a
-// promoted one, and that session on the old primary ended before it was compared with it.
+// Check asks which server the pool reaches, if this candidate was granted a lock before. The server may be a
+// promoted one, and the session on the old primary may have ended before the two servers were compared.
 func (p *Part) Check(ctx context.Context, from *election.Source) error {
 	if p.newest.granted.Load() == 0 {
 		return nil
@@ -53,7 +53,7 @@ func (p *Part) Check(ctx context.Context, from *election.Source) error {
 	return nil
 }
 
-// Lent returns an error if the session is on an older primary than was just seen.
+// Lent returns an error if the session is on an older primary than one that was just seen.
 func (p *Part) Lent(ctx context.Context, s *election.Session) error {
 	if transaction.IsOf(s) {
 		places.Of(s).identity.Store(nil) // a pooler may lead each transaction to another server
@@ -73,7 +73,7 @@ func (p *Part) Lent(ctx context.Context, s *election.Session) error {
 func (p *Part) Ended(s *election.Session, _ error) { p.still(s) }
 
 // Kept compares the session's server with another that the pool has reached. While the session is not
-// started, it has the pool asked for another: a follower makes no heartbeats that would find that out.
+// started, Kept also asks for such a server: a follower makes no heartbeats that would find it.
 func (p *Part) Kept(ctx context.Context, s *election.Session) error {
 	p.still(s)
 	err := p.compareMet(ctx, s)
@@ -100,7 +100,7 @@ func (p *Part) still(s *election.Session) {
 	p.newest.still(places.Of(s).identity.Load(), s.RenewedAt())
 }
 
-// identify asks which server the session is on. A primary is asked once.
+// identify asks which server the session is on. It keeps the answer of a primary, and does not ask again.
 func identify(ctx context.Context, s *election.Session) (identity, error) {
 	here := places.Of(s)
 	if own := here.identity.Load(); own != nil {
@@ -140,8 +140,8 @@ func (p *Part) IsOn(ctx context.Context, s *election.Session, row db.IdentifyRow
 	return err == nil && own.System == row.System && own.Timeline == row.Timeline
 }
 
-// Elsewhere is the error of a transaction whose pool has reached another server or database than the
-// session. The session goes on unless that server was promoted since.
+// Elsewhere returns the error of a transaction whose pool has reached another server or database than the
+// session. The session goes on unless the other server was promoted meanwhile.
 func (p *Part) Elsewhere(ctx context.Context, s *election.Session, row db.IdentifyRow) error {
 	reached := identity{row}
 	if err := p.compare(ctx, s, reached); err != nil {
@@ -163,8 +163,8 @@ func (p *Part) Elsewhere(ctx context.Context, s *election.Session, row db.Identi
 	return fmt.Errorf("%w: the session of the term (backend %d) holds its lock on %v, and the pool has reached %s", cause, s.PID(), own, reason)
 }
 
-// lookAround asks which server the pool reaches, after a while and beside the session, unless it is just
-// doing so.
+// lookAround asks which server the pool reaches, after a while and beside the session, unless it is asking
+// already.
 func (p *Part) lookAround(s *election.Session) {
 	here := places.Of(s)
 	if !here.looking.CompareAndSwap(false, true) {
@@ -189,8 +189,8 @@ func (p *Part) probe(ctx context.Context, from *election.Source) (identity, erro
 
 func ask(q *db.Queries, ctx context.Context, _ any) (db.IdentifyRow, error) { return q.Identify(ctx) }
 
-// ProbeServer asks which server the pool reaches, and has the sessions of the pool compare theirs with
-// it. It waits until ctx ends, and no longer than timeout.
+// ProbeServer asks which server the pool reaches, and makes the sessions of the pool compare their server
+// with that one. It waits until ctx ends, and no longer than timeout.
 func ProbeServer(ctx context.Context, pool *sql.DB, timeout time.Duration) {
 	row, err := pooled.Look(ctx, pool, timeout, ask, nil)
 	if err != nil {

@@ -23,7 +23,7 @@ type Statements struct {
 	seen        map[int64]bool // the locks that the session holds, if a try has asked
 }
 
-// New makes the answerer of a session.
+// Statements makes the answerer of a session.
 func (s *Shared) Statements(from *election.Source) election.Statements {
 	return &Statements{candidateID: from.CandidateID}
 }
@@ -58,7 +58,7 @@ func (st *Statements) Open(ctx context.Context, c *pin.Conn, settings []election
 	return a, nil
 }
 
-// Try tries all. If that fails half-way, as when the lock table is full, the session keeps those granted so far.
+// Try tries all locks. If that fails half-way, as when the lock table is full, the session keeps the locks granted so far.
 func (st *Statements) Try(ctx context.Context, c *pin.Conn, _ []election.Setting, wants []election.Want) ([]election.Tried, election.Answer, error) {
 	keys := make([]int64, len(wants))
 	for i, want := range wants {
@@ -113,7 +113,7 @@ func (st *Statements) held(ctx context.Context, c *pin.Conn) (map[int64]bool, er
 // table, which by default has some 6,400 to 14,400 places.
 const barriersAtOnce = 1000
 
-// Confirm looks for all in pg_locks, and waits at no barrier: that would keep all other elections waiting.
+// Confirm looks for all locks in pg_locks. It waits at no barrier: such a wait would delay all other elections.
 func (st *Statements) Confirm(ctx context.Context, c *pin.Conn, keys []int64) ([]election.Confirmed, election.Answer, error) {
 	held := st.seen
 	if st.seen = nil; held == nil {
@@ -150,7 +150,7 @@ func (st *Statements) Confirm(ctx context.Context, c *pin.Conn, keys []int64) ([
 	return all, a, nil
 }
 
-// missing is why pg_locks does not show a lock that was granted.
+// missing returns why pg_locks does not show a lock that was granted.
 func (st *Statements) missing(ctx context.Context, c *pin.Conn, key int64) (a election.Answer, err error) {
 	row, err := c.Queries().HoldsLock(ctx, db.HoldsLockParams{Pid: st.pid, Key: key})
 	switch {
@@ -164,8 +164,8 @@ func (st *Statements) missing(ctx context.Context, c *pin.Conn, key int64) (a el
 	return a, election.Missing(ctx, c)
 }
 
-// tokens passes the barriers, and reads the tokens. If the lock table is full, half of the locks are refused, which makes room for
-// the others: they wait.
+// tokens passes the barriers, and reads the tokens. If the lock table is full, tokens refuses half of the locks, to make room for
+// the other half, which waits.
 func (st *Statements) tokens(ctx context.Context, c *pin.Conn, keys []int64) (rows []db.TokensRow, refused map[int64]error, err error) {
 	rows, err = c.Queries().Tokens(ctx, pairsOf(keys, func(key int64) int64 { return key }))
 	if err == nil {
@@ -190,7 +190,7 @@ func (st *Statements) Holds(ctx context.Context, c *pin.Conn, key int64) (bool, 
 	return seat.Holds(ctx, c, st.pid, key)
 }
 
-// Unlock releases all in one statement.
+// Unlock releases all locks in one statement.
 func (st *Statements) Unlock(ctx context.Context, c *pin.Conn, keys []int64) (released []int64, err error) {
 	slices.Sort(keys)
 	if len(keys) == 1 {
@@ -205,8 +205,8 @@ func (st *Statements) Unlock(ctx context.Context, c *pin.Conn, keys []int64) (re
 	return released, err
 }
 
-// pairsOf are the two integers of one lock of each election, as a parameter of a statement: the
-// halves of what of returns.
+// pairsOf returns a parameter of a statement: for each election the two integers of one lock, which
+// are the halves of the key that of returns.
 func pairsOf(keys []int64, of func(key int64) int64) string {
 	type pair struct {
 		Key  int64 `json:"key"`

@@ -10,27 +10,27 @@ import (
 	"github.com/pgelector/pgelector/internal/transaction"
 )
 
-// A shared session follows another that holds the locks: it looks often whether that one's
-// life lock is free. Then it tries all the locks at once. Of several that hold locks, it
-// looks at the one that holds most; the end of the others is found by the next batch.
+// A shared session that follows watches the session that leads: it often checks whether that
+// session's life lock is free. If so, it tries all the locks at once. If several sessions lead,
+// it watches the one that holds most locks; the next batch finds the end of the others.
 
 const (
 	chooseEvery = 10 * time.Second
-	repeatFor   = 3 // batches after the end of that session, or of the own one: the server frees thousands of locks one by one
+	repeatFor   = 3 // batches after the end of the watched or of the own session: the server frees thousands of locks one by one
 )
 
-// watched is the session that holds most of the locks that this one asks for.
+// watched is the other session that holds most of the locks that this session asks for.
 type watched struct {
 	key     int64     // of its life lock; 0 if there is none to look at
 	chosen  time.Time // last
 	looked  time.Time // last
-	repeats int       // of the batch that followed its end, or that of the own session
+	repeats int       // of the batch that followed its end, or the end of the own session
 
 	replaces bool // the next own session replaces one
 }
 
-// begin begins to watch by a new session. If it replaces one, whose locks the server may still hold,
-// its first batch is repeated.
+// begin begins to watch by a new session. If the new session replaces another, the first batch is
+// repeated: the server may still hold the locks of the other.
 func (l *watched) begin() {
 	if l.replaces {
 		*l = watched{looked: time.Now(), repeats: repeatFor}
@@ -70,8 +70,8 @@ func (w *worker) lookAtLargest() {
 	w.serve((*request).any)
 }
 
-// chooseLargest finds the session that holds most of the locks that this one asks for: those
-// of the requests, and of the others that wait.
+// chooseLargest finds the session that holds most of the locks that this session asks for: the
+// locks of requests, and of the requests that wait in the queue.
 func (w *worker) chooseLargest(requests []*request) {
 	l := &w.watched
 	if w.look == 0 || len(requests) == 0 || time.Since(l.chosen) < chooseEvery {
@@ -87,15 +87,15 @@ func (w *worker) chooseLargest(requests []*request) {
 	l.chosen, l.looked = time.Now(), time.Now()
 	switch key := LifeKey(rows[0].ApplicationName, rows[0].Pid); {
 	case key == l.key:
-	case w.isFree(key): // it has none, as on a session of its own; or it has just ended
+	case w.isFree(key): // the holder has no life lock, as on a session of its own; or it has just ended
 		l.repeats = max(l.repeats, 1)
 	default:
 		l.key = key
 	}
 }
 
-// isFree reports whether nobody holds the life lock. If the server cannot be asked, which
-// the next batch finds too, it reports false.
+// isFree reports whether nobody holds the life lock. It reports false if the server cannot be
+// asked: the next batch finds that too.
 func (w *worker) isFree(key int64) bool {
 	free, err := transaction.PairIsFree(w.ctx, w.now, key)
 	return err == nil && free

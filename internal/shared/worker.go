@@ -17,7 +17,7 @@ import (
 
 const (
 	batchWindow = 5 * time.Millisecond  // campaigns that begin together make one batch
-	atBarrier   = 50 * time.Millisecond // between two looks whether a barrier is passed
+	atBarrier   = 50 * time.Millisecond // between two checks whether a barrier is passed
 )
 
 // A worker serves the requests of a shared session, in batches. It is one goroutine, from
@@ -28,7 +28,7 @@ type worker struct {
 	led  bool      // whether a lock of this session was held when that began
 
 	watched        watched
-	barrierTriedAt time.Time // when the first of those that wait at a barrier was last tried
+	barrierTriedAt time.Time // when the first request that waits at a barrier was last tried
 }
 
 func (s *Shared) startWorker() { go backoff.Apart((&worker{Shared: s}).work)() }
@@ -115,7 +115,7 @@ func (w *worker) serve(which func(*request) bool) {
 	}
 }
 
-// attempt tries all, and confirms what was granted. It returns an error if the server could not be asked.
+// attempt tries all locks, and confirms those that were granted. It returns an error if the server could not be asked.
 func (w *worker) attempt(requests []*request) error {
 	if err := w.connect(); err != nil {
 		w.fail(requests, err)
@@ -142,7 +142,7 @@ func (w *worker) attempt(requests []*request) error {
 	return err
 }
 
-// try tries the locks. It returns whose lock was granted, and answers those that were refused.
+// try tries the locks. It returns the requests whose lock was granted or is busy, and answers those whose lock was refused.
 func (w *worker) try(asking []*request) (granted, busy []*request, err error) {
 	if len(asking) == 0 {
 		return nil, nil, nil
@@ -168,8 +168,8 @@ func (w *worker) try(asking []*request) (granted, busy []*request, err error) {
 	return granted, busy, nil
 }
 
-// fail answers requests with an error. While the batches are quick, they come in time for the next attempt; otherwise each campaign
-// waits as after any failure.
+// fail answers requests with an error. While the batches are quick, the next batch comes in time for the next attempt; otherwise
+// each campaign waits as after any failure.
 func (w *worker) fail(requests []*request, err error) {
 	a := w.source.Fail(err)
 	a.Paced = (w.led || slices.ContainsFunc(requests, (*request).wasLed)) && (w.away.IsZero() || time.Since(w.away) < election.QuickFor)
@@ -203,8 +203,8 @@ func (w *worker) connect() error {
 	return err
 }
 
-// reject answers those that were not granted their lock, with its holder if they look. err
-// is what kept the server from answering.
+// reject answers the requests whose lock was not granted, and names the holder to those that
+// look. err says why the server did not answer; nil if it did.
 func (w *worker) reject(others []*request, err error) {
 	if err != nil {
 		w.fail(others, err)
@@ -224,8 +224,8 @@ func (w *worker) reject(others []*request, err error) {
 	}
 }
 
-// holdersOf are the holders of those of the locks that are held. It is empty if the server
-// cannot be asked, which the next statement on the session finds too.
+// holdersOf returns the holders of the locks that are held. It returns none if the server cannot
+// be asked: the next statement on the session finds that too.
 func (w *worker) holdersOf(keys []int64) map[int64]election.Holder {
 	if len(keys) == 0 {
 		return nil
@@ -238,8 +238,8 @@ func (w *worker) holdersOf(keys []int64) map[int64]election.Holder {
 	return holders
 }
 
-// confirm confirms locks, and answers their requests. It returns those with a fenced transaction of the last term in flight. The
-// locks of those whose campaign was cancelled meanwhile are given back.
+// confirm confirms locks, and answers their requests. It returns the requests that wait for a fenced transaction of the last term.
+// It gives up the locks of requests whose campaign was cancelled meanwhile.
 func (w *worker) confirm(winners []*request) (blocked []*request) {
 	if len(winners) == 0 {
 		return nil
@@ -285,9 +285,9 @@ func (w *worker) giveUp(requests ...*request) {
 	}
 }
 
-// unblock terminates what is overdue and blocks the requests, by a statement for each, and puts
-// them back into the queue. It comes last in a batch, when all others are answered, and takes no
-// longer than the next ones may wait: those that are left are the first of the next batch.
+// unblock terminates overdue transactions that block the requests, by one statement for each request,
+// and puts the requests back into the queue. It runs last in a batch, when all other requests are
+// answered, and for no longer than atBarrier: requests that are left come first in the next batch.
 func (w *worker) unblock(blocked []*request) {
 	asked, until := 0, time.Now().Add(atBarrier)
 	for ; asked < len(blocked) && w.ctx.Err() == nil && time.Now().Before(until); asked++ {
@@ -306,7 +306,7 @@ func (w *worker) terminateOverdue(r *request) {
 	}
 }
 
-// requeue has those that wait at their barriers wait for the next look.
+// requeue puts requests that wait at their barriers back into the queue, for the next look.
 func (w *worker) requeue(blocked []*request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -23,10 +23,10 @@ import (
 )
 
 // commits prove to a leader that no standby has been promoted: every standby that may be
-// acknowledges each, and a promoted one acknowledges nothing. They are made one at a time,
-// on a connection of their own. On a primary that is cut off, a commit waits until its
-// standbys are back, and keeps its locks even when its client is gone: on the session it
-// would keep the election's lock.
+// promoted acknowledges each commit, and a promoted standby acknowledges nothing. Commits are
+// made one at a time, on a connection of their own. On a primary that is cut off, a commit
+// waits until the standbys are back, and keeps its locks even when its client is gone: on the
+// session's connection it would keep the election's lock.
 type commits struct {
 	of    *election.Session
 	key   int64          // of a lock on the session, which shows that both are on one server
@@ -77,8 +77,8 @@ func (c *commits) Expiry() error {
 	return why
 }
 
-// first tries until a commit is acknowledged, while the session is valid. It connects first,
-// and then asks the session, which proves it anew: on a slow link each takes its time.
+// first tries until a commit is acknowledged, while the session is valid. It connects first, and
+// then asks the session, which proves the session anew: on a slow link each step takes its time.
 func (c *commits) first(ctx context.Context) error {
 	within := func() (context.Context, context.CancelFunc) {
 		left := c.of.Left()
@@ -140,7 +140,7 @@ func (c *commits) loop() {
 	}
 }
 
-// commit makes one commit. If it is acknowledged, it proves the session from just before it
+// commit makes one commit. An acknowledged commit proves the session from just before the commit
 // was sent. The next commit replaces a connection that fails.
 func (c *commits) commit(ctx context.Context) error {
 	if err := c.connected(ctx); err != nil {
@@ -195,8 +195,8 @@ func (c *commits) commitOn(ctx context.Context) error {
 	return nil
 }
 
-// connected connects unless there is a connection. It passes over those of the pool with a
-// transaction that other code has left open.
+// connected opens a connection if there is none. It skips connections on which other code has
+// left a transaction open.
 func (c *commits) connected(ctx context.Context) error {
 	if c.conn != nil {
 		return nil
@@ -244,8 +244,8 @@ func describe(ctx context.Context, c *pin.Conn) error {
 	return err
 }
 
-// close gives the connection up, and cancels a commit under way. If that does not reach the
-// server, the backend goes on waiting for the standbys.
+// close gives the connection up, and cancels a commit under way. If the server does not hear of
+// that, the backend goes on waiting for the standbys.
 func (c *commits) close() {
 	if c.conn != nil {
 		c.conn.Discard(false, false)
@@ -270,9 +270,9 @@ type acknowledgement struct {
 }
 
 // check returns nil if every standby that may be promoted has acknowledged the commit. The
-// server answers a cancelled wait like one that has ended well. So each standby must stream
-// still, and a role that may see how far they are asks whether each has got the commit. No answer
-// counts that took longer than longest.
+// server answers a cancelled wait like one that has ended well. So each standby must still
+// stream, and a role that may see how far the standbys are asks whether each has got the commit.
+// An answer that took longer than longest does not count.
 func (a acknowledgement) check(longest time.Duration) error {
 	not := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", errUnacknowledged, fmt.Sprintf(format, args...))

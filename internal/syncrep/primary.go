@@ -13,7 +13,7 @@ import (
 	"github.com/pgelector/pgelector/internal/transaction"
 )
 
-// A Part has candidates lead only while commits wait for the synchronous standbys. It serves one
+// A Part lets candidates lead only while commits wait for the synchronous standbys. It serves one
 // Source.
 type Part struct {
 	election.NoPart
@@ -35,7 +35,7 @@ type replication struct {
 	senders []sender
 }
 
-// askReplication asks that; lsn is of a commit to compare standbys with, or "0/0".
+// askReplication asks the server for its replication; lsn is of a commit to compare standbys with, or "0/0".
 func askReplication(ctx context.Context, ask func(context.Context, string) (db.SynchronousStandbysRow, error), lsn string) (r replication, err error) {
 	r.SynchronousStandbysRow, err = ask(ctx, lsn)
 	if err == nil {
@@ -47,8 +47,8 @@ func askReplication(ctx context.Context, ask func(context.Context, string) (db.S
 	return r, nil
 }
 
-// Check returns nil if a candidate that was granted a lock now could lead: whoever cannot should not
-// hold it meanwhile.
+// Check returns nil if a candidate that was granted a lock now could lead. A candidate that cannot lead
+// should not hold the lock meanwhile.
 func (p *Part) Check(ctx context.Context, from *election.Source) error {
 	r, err := askReplication(ctx, func(ctx context.Context, lsn string) (db.SynchronousStandbysRow, error) {
 		return transaction.On(ctx, from, false, (*db.Queries).SynchronousStandbys, lsn)

@@ -176,7 +176,7 @@ func senders(text string) (all []sender, err error) {
 	return all, nil
 }
 
-// named are those of a name, in which the case of letters does not matter.
+// named returns the senders with a name. The case of letters does not matter.
 func named(all []sender, name string) []sender {
 	return slices.DeleteFunc(slices.Clone(all), func(one sender) bool { return lower(one.Name) != lower(name) })
 }

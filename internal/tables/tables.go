@@ -57,7 +57,7 @@ func (s InSchema) QueryRowContext(ctx context.Context, query string, args ...any
 func Quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
 // Load reads migrations/N.sql in order: the N-th brings the tables from version N-1 to
-// N. A released one never changes. Programs of the previous version must be able to use
+// N. A released migration never changes. Programs of the previous version must be able to use
 // the new tables, because both versions run during a rolling update.
 func Load(files fs.FS) (all []string) {
 	for n := 1; ; n++ {
@@ -69,7 +69,7 @@ func Load(files fs.FS) (all []string) {
 	}
 }
 
-// Statements are those of the add-on that a migration needs.
+// Statements are the statements of the add-on that a migration needs.
 type Statements struct {
 	Lock          func(ctx context.Context, high, low int32) error // until the transaction ends
 	Installed     func(ctx context.Context, schema string) (hasSchema, hasTables bool, err error)

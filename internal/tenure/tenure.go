@@ -1,5 +1,5 @@
 // Package tenure is for how long a server has been a primary, as far as this process knows. A leader
-// on the primary before may believe for a while that it leads: so some parts have candidates wait.
+// on the previous primary may still believe that it leads, so some parts make candidates wait.
 package tenure
 
 import (

@@ -43,7 +43,7 @@ func tryPair(ctx context.Context, s *election.Session, key int64, forNow bool, d
 		if t == nil {
 			return q.TryPair(ctx, db.TryPairParams{High: high, Low: low})
 		}
-		if !t.forNow { // only ROLLBACK TO can release one, with all that were taken after it: while there is one, none is granted
+		if !t.forNow { // only ROLLBACK TO can release such a lock, with all that were taken after it: so there is one at a time
 			granted, err = q.TryPair(ctx, db.TryPairParams{Inside: true, High: high, Low: low})
 			t.forNow = granted && forNow
 		}

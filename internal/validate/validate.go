@@ -12,12 +12,12 @@ import (
 	"github.com/pgelector/pgelector/internal/transaction"
 )
 
-// EveryBeats is with how many heartbeats a validation comes at the latest.
+// EveryBeats is the number of heartbeats after which a validation comes at the latest.
 const EveryBeats = 10
 
 const (
-	share   = 2000 // of the server's time, one part is spent on answers
-	samples = 3    // of the last answers, the least counts: a server may be busy for a moment
+	share   = 2000 // validations take one part in so many of the server's time
+	samples = 3    // the quickest of so many last answers counts: a server may be busy for a moment
 )
 
 // A Check compares a lock with the keys of all that the server says its session holds. It is called
@@ -29,7 +29,7 @@ type Check func(held map[int64]bool)
 type Part struct {
 	election.NoPart
 	every   time.Duration                      // 0: never
-	checks  func(on *election.Session) []Check // of those that lead on it; a session with none is not validated
+	checks  func(on *election.Session) []Check // of the terms on the session; a session without checks is not validated
 	inForce atomic.Int64                       // the time from the last validation to the next one; 0 before the first
 	runs    election.PerSession[run]
 }
@@ -97,15 +97,15 @@ func (p *Part) run(s *election.Session, r *run) {
 	}
 }
 
-// pace is how far apart validations are, so that they take their share of the server's time.
+// pace returns the time between two validations, so that validations take their share of the server's time.
 func (r *run) pace(spent time.Duration) time.Duration {
 	r.spent = append(r.spent, spent)
 	r.spent = r.spent[max(0, len(r.spent)-samples):]
 	return share * slices.Min(r.spent)
 }
 
-// validate asks once, and tells what the server spent. An error says nothing of the locks. If the session may
-// be lost, a heartbeat decides.
+// validate asks once. It returns the time that the server spent on the answer. An error says nothing about the
+// locks. If the session may be lost, a heartbeat decides.
 func validate(s *election.Session, checks []Check) (spent time.Duration, answered bool) {
 	rows, err := election.Ask(s.Context(), s, (*db.Queries).ValidateLocks, s.PID())
 	if live.IsSuspicious(err) {

@@ -10,14 +10,14 @@ import (
 // enough for two leaders that resign and two that are elected.
 const maxCalls = 4
 
-// Calls are the notifications that concern one campaign, or one observer. A nil one
-// receives none. See lock.Waker for the methods.
+// Calls are the notifications that concern one campaign, or one observer. A nil *Calls
+// receives none. See shared.Waker for the methods.
 type Calls struct {
 	pending chan struct{}
 	left    int // until the next regular attempt
 }
 
-// New makes one that has received none.
+// New makes Calls that have received no notification.
 func New() *Calls { return &Calls{pending: make(chan struct{}, 1), left: maxCalls} }
 
 // Wake adds a wake-up. It may be called from any goroutine; the other methods are for one.

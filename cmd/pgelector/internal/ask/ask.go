@@ -79,8 +79,8 @@ func once[T any](ctx context.Context, pool *sql.DB, call func(context.Context, *
 // refusals are how many transactions a pooler in statement mode has refused at least.
 const refusals = 5
 
-// IsRefusal reports whether an error of BEGIN may be that of a pooler in statement mode, which ends
-// the connection. lib/pq then says no more than of any connection that has ended.
+// IsRefusal reports whether an error of BEGIN may come from a pooler in statement mode. Such a pooler ends
+// the connection, and lib/pq then says no more than of any connection that has ended.
 func IsRefusal(err error) bool {
 	return State(err) == "08P01" || errors.Is(err, driver.ErrBadConn)
 }

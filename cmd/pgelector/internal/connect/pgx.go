@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// pgxSettings are those that pgx has read.
+// pgxSettings are the settings that pgx has read.
 type pgxSettings struct{ *pgx.ConnConfig }
 
 func readPGX(dsn, name string) (settings, error) {

@@ -12,7 +12,7 @@ import (
 	"github.com/lib/pq"
 )
 
-// pqSettings are those that lib/pq has read.
+// pqSettings are the settings that lib/pq has read.
 type pqSettings struct{ pq.Config }
 
 // errPorts is returned for a URL with a port for each of several hosts, which lib/pq does not know.

@@ -22,7 +22,7 @@ func isURL(dsn string) bool {
 // split reports whether a URL may have been split inside its password. In the URL that was meant, an @
 // follows the password. So there is an @ left after the one that the driver takes for the end of the
 // password, or the driver has found that end in the parameters. An @ elsewhere must be
-// percent-encoded, but for that of a socket in the abstract namespace: host=@name.
+// percent-encoded, except the @ of a socket in the abstract namespace: host=@name.
 func split(dsn, driver string) bool {
 	if !isURL(dsn) {
 		return false

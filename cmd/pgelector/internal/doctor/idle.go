@@ -9,7 +9,7 @@ import (
 	"github.com/pgelector/pgelector/db"
 )
 
-// timeouts has the server end an idle session, and an idle transaction.
+// timeouts makes the server end an idle session, and an idle transaction.
 func (p *prober) timeouts(ctx context.Context) {
 	if p.keeps == yes {
 		ended, err := p.ends(ctx, "SET idle_session_timeout = '200ms'", false)

@@ -216,7 +216,7 @@ func (p *prober) notification(ctx context.Context) {
 	p.record(notifies, judge(true, err), err)
 }
 
-// tokens compares the trial's with the transaction that follows.
+// tokens compares the token of the trial with the transaction that follows.
 func (p *prober) tokens(ctx context.Context) {
 	if p.token == 0 {
 		p.record(risingToken, unknown, errors.New("nobody was elected"))
@@ -231,8 +231,8 @@ func (p *prober) tokens(ctx context.Context) {
 	p.record(risingToken, judge(later > transaction(p.token), err), err)
 }
 
-// acknowledgement has a candidate with WithSynchronousStandby try. It is too early for it to lead, if
-// all standbys have acknowledged.
+// acknowledgement lets a candidate with WithSynchronousStandby try. If all standbys have acknowledged, it is
+// still too early for the candidate to lead.
 func (p *prober) acknowledgement(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, max(p.Timeout, certain))
 	defer cancel()

@@ -66,7 +66,7 @@ func (x *Examination) around(ctx context.Context) error {
 	return nil
 }
 
-// shortLease is that of the candidate with synchronous standbys, and its longest lease.
+// shortLease is the lease of the candidate with synchronous standbys, and its longest lease.
 const shortLease = 3 * time.Second
 
 func (p *prober) synchronous(ctx context.Context) error {

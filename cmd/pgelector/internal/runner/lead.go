@@ -100,7 +100,7 @@ func (r *runner) start(term *elector.Term) (*supervise.Child, error) {
 	return child, nil
 }
 
-// environment is that of a command during a term.
+// environment returns the environment of a command during a term.
 func environment(election, candidate string, key int64, term *elector.Term) []string {
 	return append(inherited(),
 		EnvElection+"="+election,

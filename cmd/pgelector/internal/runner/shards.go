@@ -183,7 +183,7 @@ func (s *shards) onHeartbeat(_ context.Context, e hooks.Heartbeat) {
 	}
 }
 
-// child returns the one that runs for an election, or nil.
+// child returns the child that runs for an election, or nil.
 func (s *shards) child(election string) *supervise.Child {
 	name, _ := strings.CutPrefix(election, shard.Election(s.Group, ""))
 	s.mu.Lock()

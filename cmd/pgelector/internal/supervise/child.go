@@ -29,9 +29,9 @@
 // Both are child subreapers (PR_SET_CHILD_SUBREAPER): orphans stay below them, and wait4
 // returns ECHILD only when no process is left.
 //
-// A supervisor may have many guards, one for each command. Whatever it has below itself that is
-// not below a living guard belongs to a guard that was killed, but for what is below a child that
-// it had when it began.
+// A supervisor may have many guards, one for each command. A process below the supervisor belongs to
+// a guard that was killed if it is not below a living guard, and not below a child that the supervisor
+// had when it began.
 //
 // # How a command ends
 //
@@ -278,7 +278,7 @@ func (c *Child) listen(reports *json.Decoder) (clean bool) {
 	}
 }
 
-// finish kills all descendants but those of other guards until none is left.
+// finish kills all descendants, except those of other guards, until none is left.
 func (c *Child) finish() {
 	for c.reaper.sweep(family{group: c.PID()}, c.guardPID) {
 		time.Sleep(sweepEvery)

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// outputGrace is how long what a program has started may keep its output open after ctx has ended.
+// outputGrace is how long processes that a program has started may keep its output open after ctx has ended.
 const outputGrace = 100 * time.Millisecond
 
 // Output runs a program in a process group of its own, beside the commands, and returns what it writes. It
-// kills the group when ctx ends. Whether the program has succeeded is not known: the Reaper takes
-// its status. So have it write that.
+// kills the group when ctx ends. Output does not know whether the program has succeeded, because the
+// Reaper takes its status. So let the program write its status.
 func (r *Reaper) Output(ctx context.Context, most int, argv ...string) (text []byte, err error) {
 	out, in, err := os.Pipe()
 	if err != nil {
