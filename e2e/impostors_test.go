@@ -20,6 +20,7 @@ import (
 	"github.com/pgelector/pgelector/health"
 	"github.com/pgelector/pgelector/hooks/hookstest"
 	"github.com/pgelector/pgelector/roster"
+	"github.com/pgelector/pgelector/ticks"
 )
 
 // paths are search_paths: PostgreSQL's default, and one with pg_catalog last.
@@ -107,6 +108,9 @@ func (w town) noStatementDependsOnAnImpostor(t *testing.T) {
 		dsn := w.along(t, path)
 		schema := w.schema(t)
 		rosterOn(t, pgx.open(t, 0, dsn), schema)
+		ticksOf, err := ticks.New(pgx.open(t, 0, dsn), "job", every(time.Hour), none, ticks.WithSchema(schema))
+		check(t, err)
+		check(t, ticksOf.Migrate(soon(t)))
 		conn, err := pgxdriver.Connect(soon(t), dsn)
 		check(t, err)
 		defer conn.Close(context.Background())
@@ -122,7 +126,7 @@ func (w town) noStatementDependsOnAnImpostor(t *testing.T) {
 			}
 			probed++
 		}
-		if probed < 30 {
+		if probed < 40 {
 			t.Errorf("only %d statements were checked", probed)
 		}
 	}
@@ -167,12 +171,35 @@ func (w town) noCandidateCallsAnImpostor(t *testing.T) {
 			for kind, scene := range map[string]func(t *testing.T, w town, d drivers, dsn string){
 				"polling": amongWith(elector.WithTakeover(elector.Poll)), "deputy": amongWith(elector.WithTakeover(elector.Deputy)),
 				"waiting": amongWith(elector.WithTakeover(elector.Wait)), "on a session": sharesAmong, "seen": seenAmong,
-				"notified": among(notified), "synchronous": synchronousAmong,
+				"notified": among(notified), "synchronous": synchronousAmong, "ticking": ticksAmong,
 				"healthy": amongWith(elector.WithHealth(func(context.Context) elector.HealthReport { return elector.HealthReport{Score: 1} }, elector.HealthPolicy{Interval: heartbeat})),
 			} {
 				t.Run(name+"/"+kind, func(t *testing.T) { scene(t, w, d, dsn) })
 			}
 		})
+	}
+}
+
+// ticksAmong does ticks, of which one fails and one is given up.
+func ticksAmong(t *testing.T, w town, d drivers, dsn string) {
+	pool := d.open(t, 0, dsn)
+	events := make(chan ticks.Event, 1000)
+	k, err := ticks.New(pool, "job", every(100*time.Millisecond), func(context.Context, *sql.Tx, time.Time) error {
+		if len(events) < 3 {
+			return errNotToday
+		}
+		return nil
+	}, ticks.WithSchema(w.schema(t)), ticks.WithPause(time.Millisecond, time.Millisecond), ticks.WithGiveUp(2, time.Hour), ticks.WithOnEvent(func(e ticks.Event) { events <- e }))
+	check(t, err)
+	check(t, k.Migrate(soon(t)))
+	c := w.stand(t, pool, w.election(t)).run(t, k.Lead)
+	eventually(t, "ticks are done", func() bool { return k.Stats().Done > 2 })
+	c.end(t)
+	unhurt(t, c)
+	for len(events) > 0 {
+		if e := <-events; e.Kind == ticks.Trouble || e.Err != nil && !strings.Contains(e.Err.Error(), errNotToday.Error()) {
+			t.Errorf("%s: %v", e.Kind, e.Err)
+		}
 	}
 }
 

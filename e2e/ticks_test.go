@@ -6,6 +6,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -143,6 +144,88 @@ func TestATickThatFailsForEverIsGivenUp(t *testing.T) {
 			})
 		})
 	}
+}
+
+// lateTick adds a tick that has had all its tries.
+func (k *ticking) lateTick(t *testing.T, pool *sql.DB) {
+	t.Helper()
+	for _, statement := range []string{
+		`INSERT INTO %s.ticks_schedules (name, last_at) VALUES ('job', clock_timestamp())`,
+		`INSERT INTO %s.ticks_unfinished (name, at, tries, error) VALUES ('job', '2026-01-01', 1000000, 'not today')`,
+	} {
+		_, err := pool.Exec(fmt.Sprintf(statement, `"`+k.schema+`"`))
+		check(t, err)
+	}
+}
+
+// The answer to its commit is lost, and the server is still at it.
+func TestATickWhoseLastTryIsCommittedMeanwhileIsNotGivenUp(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		pool := d.open(t, 0, s.DSN())
+		k := s.ticksOn(t, pool, s.schema(t), none)
+		k.lateTick(t, s.admin)
+		try, err := s.admin.Begin()
+		check(t, err)
+		defer try.Rollback()
+		_, err = try.Exec(`DELETE FROM "` + k.schema + `".ticks_unfinished`)
+		check(t, err)
+		s.stand(t, pool, s.election(t)).run(t, k.Lead)
+		pid := one[int](t, try, "SELECT pg_backend_pid()")
+		eventually(t, "the claim waits for the try", func() bool {
+			return one[bool](t, s.admin, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid)))", pid)
+		})
+		check(t, try.Commit())
+		k.await(t, ticks.Done, 2)
+		if given := k.seen(ticks.GivenUp); len(given) > 0 {
+			t.Errorf("told was %+v", given)
+		}
+	})
+}
+
+// Who pages an operator may wait for long, and the server ends a transaction that is idle for a lease.
+func TestATickThatIsGivenUpIsToldOutsideEachTransaction(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		pool := d.open(t, 0, s.DSN())
+		schema := s.schema(t)
+		var during, rows atomic.Int32
+		k := s.ticksOn(t, pool, schema, none)
+		k.lateTick(t, s.admin)
+		told, err := ticks.New(pool, "job", every(100*time.Millisecond), none, ticks.WithSchema(schema), ticks.WithOnEvent(func(e ticks.Event) {
+			if e.Kind == ticks.GivenUp {
+				during.Add(one[int32](t, s.admin, "SELECT count(*) FROM pg_locks WHERE relation = $1::text::regclass", `"`+schema+`".ticks_schedules`))
+				rows.Add(one[int32](t, s.admin, `SELECT count(*) FROM "`+schema+`".ticks_unfinished WHERE tries >= 1000000`))
+			}
+		}))
+		check(t, err)
+		s.stand(t, pool, s.election(t)).run(t, told.Lead)
+		eventually(t, "ticks go on", func() bool { return told.Stats().Done > 0 })
+		if during.Load() != 0 || rows.Load() != 1 || told.Stats().GivenUp != 1 {
+			t.Errorf("given up were %d ticks, with %d rows, inside %d transactions", told.Stats().GivenUp, rows.Load(), during.Load())
+		}
+	})
+}
+
+func TestWorkThatSaysThatAnotherLeadsHasFailedWhileThisOneLeads(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		pool := d.open(t, 0, s.DSN())
+		var once sync.Once
+		k := s.ticksOn(t, pool, s.schema(t), func(context.Context, *sql.Tx, time.Time) (err error) {
+			once.Do(func() { err = fmt.Errorf("another election: %w", elector.ErrNotLeader) })
+			return err
+		})
+		s.stand(t, pool, s.election(t)).run(t, k.Lead)
+		k.await(t, ticks.Done, 2)
+		if len(k.seen(ticks.Failed)) != 1 || len(k.seen(ticks.Trouble)) != 0 {
+			t.Errorf("failed: %+v, trouble: %+v", k.seen(ticks.Failed), k.seen(ticks.Trouble))
+		}
+		k.once(t, pool, 0)
+	})
 }
 
 func TestATermThatIsLostInTheMiddleOfATickDoesNotDoubleTheTick(t *testing.T) {

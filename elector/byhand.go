@@ -110,7 +110,7 @@ func (t *Term) Resign(ctx context.Context) error {
 // TryRun makes one attempt, as TryCampaign does, and once elected calls lead, as Run does: the
 // lock is released only after lead has returned, and not before the end of WithHold if lead succeeded. It does
 // not campaign again when the term has ended. A cron job on several hosts needs WithHold: short work frees the lock
-// before a host whose clock is late asks for it. If elected is true, err is what lead returned (as Run returns it), or wraps the cause
+// before a host whose clock is late asks for it. Package ticks runs each tick once, also if a host dies. If elected is true, err is what lead returned (as Run returns it), or wraps the cause
 // of ctx, or of the term if that was lost or resigned, also by lead. If it is false,
 // another leads and err is nil, or the attempt failed.
 func (e *Elector) TryRun(ctx context.Context, lead func(ctx context.Context, term *Term) error) (elected bool, err error) {

@@ -605,7 +605,7 @@ func WithGracefulRelease(graceful bool) Option {
 // It is for hosts that call TryRun at the same time by their own clocks. With d above the difference of the clocks,
 // and below the time between two ticks, a second host finds the lock busy, so a second run of a tick becomes unlikely. It is not
 // ruled out: if the host that holds dies, or loses its session, a host whose clock is late runs the tick again.
-// For work that must be done once, claim each tick in a table, by InTx.
+// Package ticks does each tick once.
 func WithHold(d time.Duration) ElectionOption {
 	return electionOption{func(c *config) error {
 		c.hold = d

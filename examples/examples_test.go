@@ -188,6 +188,11 @@ func TestACrontabOfGocronIsAScheduleOfTicks(t *testing.T) {
 		if at := daily.Next(time.Now()).In(zone); at.Hour() != 3 {
 			t.Errorf("the next tick is at %v", at)
 		}
+		local, err := examples.GocronSchedule("0 3 * * *", time.FixedZone("Local", -5*3600)) // as time.Local is named
+		check(t, err)
+		if at := local.Next(time.Now().UTC()).UTC(); at.Hour() != 8 {
+			t.Errorf("in the zone of the process, the next tick is at %v", at)
+		}
 		schedule, err := examples.GocronSchedule("@every 1s", time.UTC)
 		check(t, err)
 		done := make(chan time.Time, 10)

@@ -38,5 +38,13 @@ func WhileLeading(e *elector.Elector, job func(context.Context) error) func(cont
 // done, also if the leader dies at that moment. See Nightly. The hours are those of the zone.
 func GocronSchedule(crontab string, zone *time.Location) (ticks.Schedule, error) {
 	schedule := gocron.NewDefaultCron(false)
-	return schedule, schedule.IsValid(crontab, zone, time.Now())
+	return inZone{schedule, zone}, schedule.IsValid(crontab, zone, time.Now())
 }
+
+// inZone is a schedule in a zone: gocron takes time.Local for the zone of the time that its crontab is given.
+type inZone struct {
+	ticks.Schedule
+	zone *time.Location
+}
+
+func (s inZone) Next(t time.Time) time.Time { return s.Schedule.Next(t.In(s.zone)) }

@@ -34,8 +34,7 @@ func LeaderOnly(e *elector.Elector, address func(ctx context.Context, candidateI
 			http.Error(w, "nobody is known to lead", http.StatusServiceUnavailable)
 			return
 		}
-		there := *r.URL
-		there.Scheme, there.Host = to.Scheme, to.Host
+		there := url.URL{Scheme: to.Scheme, Host: to.Host, Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery} // and no Opaque
 		http.Redirect(w, r, there.String(), http.StatusTemporaryRedirect)
 	})
 }

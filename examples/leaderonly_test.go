@@ -3,11 +3,13 @@
 package examples_test
 
 import (
+	"bufio"
 	"context"
 	"database/sql"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/pgelector/pgelector/elector"
@@ -18,12 +20,20 @@ import (
 // follower serves the route of a leader on a candidate that has no hook and does not lead.
 func follower(t *testing.T, pool *sql.DB, address func(*elector.Elector) func(context.Context, string) *url.URL) (get func() (status int, to string)) {
 	t.Helper()
+	answer := following(t, pool, address)
+	return func() (int, string) {
+		return answer(httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://here/work?x=1", nil))
+	}
+}
+
+func following(t *testing.T, pool *sql.DB, address func(*elector.Elector) func(context.Context, string) *url.URL) (answer func(*http.Request) (status int, to string)) {
+	t.Helper()
 	e, err := elector.New(pool, "example", elector.WithCandidateID("follower"))
 	check(t, err)
 	handler := examples.LeaderOnly(e, address(e), func(http.ResponseWriter, *http.Request, *elector.Term) { t.Error("a follower serves the route") })
-	return func() (int, string) {
+	return func(r *http.Request) (int, string) {
 		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://here/work?x=1", nil))
+		handler.ServeHTTP(w, r)
 		return w.Code, w.Header().Get("Location")
 	}
 }
@@ -40,6 +50,21 @@ func TestAFollowerWithoutAHookRedirectsToTheLeaderOfItsList(t *testing.T) {
 		get := follower(t, pool, listed(map[string]*url.URL{"first": {Scheme: "http", Host: "one:80"}}))
 		if status, to := get(); status != http.StatusTemporaryRedirect || to != "http://one:80/work?x=1" {
 			t.Errorf("got %d to %q", status, to)
+		}
+	})
+}
+
+// A request may name a host in its first line, also without a slash, which is no path then.
+func TestNoRequestChoosesTheHostOfItsRedirect(t *testing.T) {
+	overBoth(t, func(t *testing.T, pool *sql.DB) {
+		lead(t, pool, "first")
+		answer := following(t, pool, listed(map[string]*url.URL{"first": {Scheme: "http", Host: "one:80"}}))
+		for _, target := range []string{"http://evil.example/x", "http://a:b@evil.example/x", "http:evil.example/x", "//evil.example/x", "/%2e%2e//evil.example/x?y=z"} {
+			r, err := http.ReadRequest(bufio.NewReader(strings.NewReader("POST " + target + " HTTP/1.1\r\nHost: here\r\n\r\n")))
+			check(t, err)
+			if status, to := answer(r.WithContext(t.Context())); status != http.StatusTemporaryRedirect || !strings.HasPrefix(to, "http://one:80") {
+				t.Errorf("%s is redirected with %d to %q", target, status, to)
+			}
 		}
 	})
 }

@@ -26,16 +26,15 @@ type Message struct {
 var ErrUnavailable = errors.New("outbox: the receiver is unavailable")
 
 // Outbox publishes messages by ascending id: a message follows those that were committed before it was inserted.
-// A message that fails is tried again, and holds up the later ones. After Tries it is set aside, logged as an error,
-// and the later ones go on. To give it back: UPDATE outbox SET set_aside = NULL, tries = 0.
-//
+// A message that fails or panics is tried again, and holds up the later ones. After Tries it is set aside, logged as an
+// error, and the later ones go on. To give it back: UPDATE outbox SET set_aside = NULL, tries = 0.
 // What Publish writes with tx is written once and inside the term. What it sends elsewhere may be sent again: send the
 // id too, so that the receiver can ignore repetitions, or the token, so that it can refuse an older leader.
 type Outbox struct {
 	Pool     *sql.DB
 	Publish  func(ctx context.Context, tx *sql.Tx, m Message) error
 	Interval time.Duration // between two looks, if nothing is due
-	Timeout  time.Duration // of one Publish
+	Timeout  time.Duration // of one Publish; less than a lease, after which the server ends the transaction
 	Pause    time.Duration // before the next try, doubled by each try, up to 64 times
 	Tries    int
 }
@@ -46,12 +45,11 @@ func (o Outbox) Lead(ctx context.Context, term *elector.Term) error {
 		return errors.New("outbox: a field is missing")
 	}
 	for ctx.Err() == nil {
-		if o.next(ctx, term) {
-			continue
-		}
-		select {
-		case <-time.After(o.Interval):
-		case <-ctx.Done():
+		if !o.next(ctx, term) {
+			select {
+			case <-time.After(o.Interval):
+			case <-ctx.Done():
+			}
 		}
 	}
 	return nil
@@ -60,14 +58,18 @@ func (o Outbox) Lead(ctx context.Context, term *elector.Term) error {
 // next publishes and removes the first message in one transaction. If that fails, another one records the failure.
 func (o Outbox) next(ctx context.Context, term *elector.Term) (published bool) {
 	var m, tries = Message{}, 0
-	err := term.InTx(ctx, o.Pool, nil, func(tx *sql.Tx) error {
-		row := tx.QueryRowContext(ctx, `DELETE FROM outbox WHERE id = (SELECT id FROM outbox WHERE set_aside IS NULL ORDER BY id LIMIT 1)
-			AND try_at <= now() RETURNING id, body, tries`)
-		if err := row.Scan(&m.ID, &m.Body, &tries); err != nil {
+	err := term.InTx(ctx, o.Pool, nil, func(tx *sql.Tx) (err error) {
+		if err := tx.QueryRowContext(ctx, `DELETE FROM outbox WHERE id = (SELECT id FROM outbox WHERE set_aside IS NULL ORDER BY id LIMIT 1)
+			AND try_at <= now() RETURNING id, body, tries`).Scan(&m.ID, &m.Body, &tries); err != nil {
 			return err
 		}
 		ctx, cancel := context.WithTimeout(ctx, o.Timeout)
-		defer cancel()
+		defer func() {
+			cancel()
+			if p := recover(); p != nil { // else this message ends one process after the other
+				err = fmt.Errorf("panic: %v", p)
+			}
+		}()
 		return o.Publish(ctx, tx, m)
 	})
 	if err == nil || ctx.Err() != nil || m.ID == 0 && errors.Is(err, sql.ErrNoRows) {
@@ -75,14 +77,12 @@ func (o Outbox) next(ctx context.Context, term *elector.Term) (published bool) {
 	}
 	level, setAside := slog.LevelWarn, any(nil)
 	if m.ID > 0 && !errors.Is(err, ErrUnavailable) {
-		tries++
-	}
-	if tries >= o.Tries {
-		level, setAside = slog.LevelError, fmt.Sprintf("%+q", err) // any encoding has it
+		if tries++; tries >= o.Tries {
+			level, setAside = slog.LevelError, fmt.Sprintf("%+q", err) // any encoding has it
+		}
 	}
 	recorded := term.InTx(ctx, o.Pool, nil, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "UPDATE outbox SET tries = $2, try_at = now() + $3 * interval '1 microsecond', set_aside = $4 WHERE id = $1",
-			m.ID, tries, o.Pause.Microseconds()<<min(tries, 6), setAside)
+		_, err := tx.ExecContext(ctx, "UPDATE outbox SET tries = $2, try_at = now() + $3 * interval '1 microsecond', set_aside = $4 WHERE id = $1", m.ID, tries, o.Pause.Microseconds()<<min(tries, 6), setAside)
 		return err
 	})
 	slog.Log(ctx, level, "outbox: not published", "id", m.ID, "tries", tries, "set aside", setAside != nil, "error", err, "recorded", recorded)

@@ -97,6 +97,25 @@ func TestAMessageWhoseCommitFailsIsSetAside(t *testing.T) {
 	})
 }
 
+// Else it would end each process that comes to lead.
+func TestAMessageWhosePublicationPanicsIsSetAside(t *testing.T) {
+	overBoth(t, func(t *testing.T, pool *sql.DB) {
+		logs := logged(t)
+		prepare(t, pool)
+		execute(t, pool, "INSERT INTO outbox (body) VALUES ('poison'), ('two')")
+		startOutbox(t, outbox(pool, func(ctx context.Context, tx *sql.Tx, m examples.Message) error {
+			if m.Body == "poison" {
+				panic("no such field")
+			}
+			return record("this")(ctx, tx, m)
+		}))
+		await(t, pool, 1)
+		if waiting, setAside := left(t, pool); waiting != 0 || setAside != 1 || !strings.Contains(logs(), "panic: no such field") {
+			t.Errorf("%d wait, %d are set aside", waiting, setAside)
+		}
+	})
+}
+
 func TestNoMessageIsSetAsideWhileTheReceiverIsAway(t *testing.T) {
 	overBoth(t, func(t *testing.T, pool *sql.DB) {
 		logged(t)

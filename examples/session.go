@@ -30,8 +30,11 @@ func NewTenants(pool *sql.DB, work func(ctx context.Context, tenant string, term
 	return &Tenants{session: session, ctx: ctx, stop: stop, work: work, ending: map[string]func(){}}, err
 }
 
-// Add makes this process a candidate for a tenant, until Remove or Close.
+// Add makes this process a candidate for a tenant, until Remove or Close. It fails until a Remove of the tenant has returned.
 func (t *Tenants) Add(tenant string) error {
+	if t.ctx.Err() != nil {
+		return elector.ErrStopped
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ending[tenant] != nil {

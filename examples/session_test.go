@@ -92,5 +92,8 @@ func TestTheWorkOfATenantThatFailsRunsAgain(t *testing.T) {
 		receive(t, "the work runs", runs)
 		receive(t, "the work runs again", runs)
 		check(t, all.Close(soon(t)))
+		if err := all.Add("two"); !errors.Is(err, elector.ErrStopped) {
+			t.Errorf("after Close, Add returned %v", err)
+		}
 	})
 }

@@ -16,8 +16,8 @@ import (
 //	nightly, err := examples.Nightly(ctx, pool, "nightly", schedule, do)
 //	err = e.Run(ctx, nightly.Lead) // in every process; the leader does the ticks
 //
-// The hours are those of UTC; ticks.WithLocation gives another zone. A schedule with a CRON_TZ has its own, and so
-// have those of cron.New(cron.WithLocation(zone)). Of the ticks that pass while nobody leads the last 1000 are done;
+// The hours are those of UTC; ticks.WithLocation gives another zone. A schedule with a CRON_TZ has its own.
+// cron.WithLocation is of robfig's runner, and does not count here. Of the ticks that pass while nobody leads the last 1000 are done;
 // without that option, the last one.
 func Nightly(ctx context.Context, pool *sql.DB, name string, schedule cron.Schedule, do ticks.Do, opts ...ticks.Option) (*ticks.Ticks, error) {
 	logs := ticks.WithOnEvent(func(e ticks.Event) {

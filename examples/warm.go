@@ -28,12 +28,12 @@ type loading[T any] struct {
 	loaded T
 }
 
-// OnCampaign implements hooks.CampaignHook, which a deputy calls once per heartbeat interval. It begins to load when
-// this candidate becomes the deputy, and again if that failed, and drops what was loaded when it no longer is.
+// OnCampaign implements hooks.CampaignHook, which a deputy calls once per heartbeat interval. Load begins when this candidate
+// becomes the deputy, and again if it failed. What was loaded is dropped when another candidate is the deputy.
 func (w *Warm[T]) OnCampaign(ctx context.Context, c hooks.Campaign) {
 	if c.Deputy {
 		w.begin(ctx)
-	} else if c.Outcome != hooks.Granted { // else Run takes it
+	} else if c.Outcome == hooks.Busy { // not while the database is away, after which this candidate may lead
 		w.drop()
 	}
 }

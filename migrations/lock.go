@@ -23,6 +23,7 @@ type Lock struct {
 	pool    *sql.DB
 	elector *elector.Elector
 	term    *elector.Term
+	before  [3]string // what boundGuard and noticeDeath set, before
 }
 
 const (
@@ -62,11 +63,14 @@ func (l *Lock) Term() *elector.Term { return l.term }
 // Lock waits until this process is elected. It keeps two processes from migrating, but not a
 // process from beginning while a statement of one that was killed runs on in the server.
 // Prefer SessionLock, where no transaction pooler is in between.
-func (l *Lock) Lock(ctx context.Context, _ *sql.DB) (err error) {
+func (l *Lock) Lock(ctx context.Context, _ *sql.DB) error {
 	if err := enough(l.pool); err != nil { // it may have been set since New
 		return err
 	}
-	l.term, err = l.elector.Campaign(ctx)
+	term, err := l.elector.Campaign(ctx)
+	if err == nil { // else another caller may have the term
+		l.term = term
+	}
 	return err
 }
 
@@ -75,7 +79,11 @@ func (l *Lock) Lock(ctx context.Context, _ *sql.DB) (err error) {
 func (l *Lock) Unlock(ctx context.Context, _ *sql.DB) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTimeout)
 	defer cancel()
-	return l.term.Resign(ctx)
+	term := l.term
+	if l.term = nil; term == nil {
+		return errors.New("migrations: Unlock without Lock")
+	}
+	return term.Resign(ctx)
 }
 
 // resign is Unlock under the guard, beside which nobody migrates: a lost term did no harm.
@@ -100,7 +108,7 @@ func (l *Lock) SessionLock(ctx context.Context, conn *sql.Conn) error {
 		}
 		err = errors.Join(err, l.resign(ctx))
 		if !errors.Is(err, errTermLost) {
-			discard(conn) // it may have the guard
+			Discard(conn) // it may have the guard
 			return err
 		}
 	}
@@ -112,7 +120,7 @@ func (l *Lock) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 	defer cancel()
 	err := l.releaseGuard(ctx, conn)
 	if err != nil {
-		discard(conn) // the server then releases the guard
+		Discard(conn) // the server then releases the guard
 	}
 	return errors.Join(err, l.resign(ctx))
 }
@@ -126,7 +134,8 @@ const (
 	boundGuard  = "SELECT pg_catalog.set_config('idle_session_timeout', $1, false), pg_catalog.set_config('idle_in_transaction_session_timeout', $1, false)"
 	noticeDeath = "SET client_connection_check_interval = '500ms'"
 	unlockGuard = "SELECT pg_catalog.pg_advisory_unlock($1::pg_catalog.int4, $2::pg_catalog.int4)"
-	unbound     = "RESET idle_session_timeout; RESET idle_in_transaction_session_timeout; RESET client_connection_check_interval"
+	settings    = "SELECT pg_catalog.current_setting('idle_session_timeout'), pg_catalog.current_setting('idle_in_transaction_session_timeout'), pg_catalog.current_setting('client_connection_check_interval')"
+	unbound     = "SELECT pg_catalog.set_config('idle_session_timeout', $1, false), pg_catalog.set_config('idle_in_transaction_session_timeout', $2, false), pg_catalog.set_config('client_connection_check_interval', $3, false)"
 )
 
 var errTermLost = errors.New("migrations: the term was lost while waiting for the last process's statement")
@@ -138,8 +147,8 @@ func (l *Lock) guard() (high, low int32) {
 }
 
 func (l *Lock) takeGuard(ctx context.Context, conn *sql.Conn) error {
-	settings := l.elector.Settings()
-	if settings.Scope == elector.TransactionScope {
+	own := l.elector.Settings()
+	if own.Scope == elector.TransactionScope {
 		return errors.New("migrations: a transaction pooler shares the connection with others: use goose.WithLocker")
 	}
 	high, low := l.guard()
@@ -158,7 +167,13 @@ func (l *Lock) takeGuard(ctx context.Context, conn *sql.Conn) error {
 			return errTermLost
 		}
 	}
-	if _, err := conn.ExecContext(ctx, boundGuard, fmt.Sprint(settings.Lease.Milliseconds())); err != nil {
+	// Where ctx has ended, pgx sends nothing and calls the connection bad. A pool below the pool would keep it, with the guard.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTimeout)
+	defer cancel()
+	if err := conn.QueryRowContext(ctx, settings).Scan(&l.before[0], &l.before[1], &l.before[2]); err != nil {
+		return fmt.Errorf("migrations: read the settings: %w", err)
+	}
+	if _, err := conn.ExecContext(ctx, boundGuard, fmt.Sprint(own.Lease.Milliseconds())); err != nil {
 		return fmt.Errorf("migrations: bound the guard: %w", err)
 	}
 	_, _ = conn.ExecContext(ctx, noticeDeath) // else a statement runs to its end
@@ -174,12 +189,18 @@ func (l *Lock) releaseGuard(ctx context.Context, conn *sql.Conn) error {
 	if !released {
 		return errors.New("migrations: the connection had lost the guard")
 	}
-	_, err := conn.ExecContext(ctx, unbound)
-	return err
+	if _, err := conn.ExecContext(ctx, unbound, l.before[0], l.before[1], l.before[2]); err != nil {
+		return fmt.Errorf("migrations: restore the settings: %w", err)
+	}
+	return nil
 }
 
-// discard closes the connection instead of returning it to the pool.
-func discard(conn *sql.Conn) {
+// Discard closes a connection instead of returning it to its pool: for one on which migrations may have left settings,
+// a role or a lock. conn.Close then returns sql.ErrConnDone.
+func Discard(conn *sql.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), unlockTimeout)
+	defer cancel()
+	_, _ = conn.ExecContext(ctx, "BEGIN") // a pool below this one, as a pgxpool, keeps no connection that is inside a transaction
 	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 }
 

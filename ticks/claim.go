@@ -18,8 +18,9 @@ const maxUnfinished = maxCatchUp
 
 // A claimed says what a claim found.
 type claimed struct {
-	try    *db.UnfinishedRow // to be done now, or nil
-	wait   time.Duration     // until a claim may find one
+	try    *db.UnfinishedRow  // to be done now, or nil
+	over   []db.UnfinishedRow // to be given up first; then nothing else is claimed
+	wait   time.Duration      // until a claim may find one
 	passed int
 	last   time.Time // of those that passed
 }
@@ -32,11 +33,11 @@ func (t *Ticks) claim(ctx context.Context, term *elector.Term) (c claimed, err e
 		if err != nil {
 			return err
 		}
-		rows, err := t.unfinished(ctx, q, at.NowMicros)
-		if err != nil {
+		c = claimed{}
+		var rows []db.UnfinishedRow
+		if rows, c.over, err = t.unfinished(ctx, q, at.NowMicros); err != nil || len(c.over) > 0 {
 			return err
 		}
-		c = claimed{}
 		next := int64(0)
 		if len(rows) == 0 || !t.holdUp && len(rows) < maxUnfinished {
 			p, err := t.advance(ctx, q, at)
@@ -65,7 +66,7 @@ func (t *Ticks) claim(ctx context.Context, term *elector.Term) (c claimed, err e
 }
 
 // choose returns the tick to do now: the first one, or if none holds up the others, the first one that does not
-// pause. If there is none, it returns the wait for one, or for the next tick (0: unknown).
+// pause. If there is none, it returns the wait for one, or for the next tick (0: unknown), at most maxWait.
 func choose(rows []db.UnfinishedRow, now, next int64, holdUp bool) (*db.UnfinishedRow, time.Duration) {
 	for i, row := range rows {
 		if row.TryMicros <= now {
@@ -78,7 +79,7 @@ func choose(rows []db.UnfinishedRow, now, next int64, holdUp bool) (*db.Unfinish
 			break
 		}
 	}
-	return nil, time.Duration(max(next-now, 0)) * time.Microsecond
+	return nil, time.Duration(min(max(next-now, 0), maxWait.Microseconds())) * time.Microsecond
 }
 
 // look locks the schedule's row and reads the server's time.
@@ -93,28 +94,51 @@ func (t *Ticks) look(ctx context.Context, q *db.Queries) (db.LookRow, error) {
 	return q.Look(ctx, t.name)
 }
 
-// unfinished gives up the ticks that had their tries or are too old, and returns the others.
-func (t *Ticks) unfinished(ctx context.Context, q *db.Queries, now int64) ([]db.UnfinishedRow, error) {
-	all, err := q.Unfinished(ctx, db.UnfinishedParams{Name: t.name, AtMost: 2 * maxUnfinished})
-	if err != nil {
-		return nil, err
-	}
-	var left []db.UnfinishedRow
-	for _, row := range all {
-		if row.Tries < t.tries && now-row.ClaimedMicros < t.age.Microseconds() {
-			left = append(left, row)
-			continue
+// unfinished returns the ticks that are not done yet, and those of them that had their tries or are too old.
+func (t *Ticks) unfinished(ctx context.Context, q *db.Queries, now int64) (left, over []db.UnfinishedRow, err error) {
+	for looks := 0; ; looks++ {
+		all, err := q.Unfinished(ctx, db.UnfinishedParams{Name: t.name, AtMost: 2 * maxUnfinished})
+		if err != nil {
+			return nil, nil, err
 		}
+		left, over = nil, nil
+		for _, row := range all {
+			if row.Tries < t.tries && now-row.ClaimedMicros < t.age.Microseconds() {
+				left = append(left, row)
+			} else {
+				over = append(over, row)
+			}
+		}
+		if looks > 0 || len(over) == 0 {
+			return left, over, nil
+		}
+		for _, row := range over { // this waits for a try that the server is still at: after it the row may be gone
+			if err := q.Fail(ctx, db.FailParams{Name: t.name, AtMicros: row.AtMicros, Tries: row.Tries, Error: row.Error}); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+}
+
+// giveUp tells that ticks are never done, and then removes their rows. No transaction is open while it tells: the
+// server would end one that waits for a slow hook.
+func (t *Ticks) giveUp(ctx context.Context, term *elector.Term, over []db.UnfinishedRow) error {
+	for _, row := range over {
 		e := Event{Kind: GivenUp, At: time.UnixMicro(row.AtMicros), Tries: int(row.Tries)}
 		if row.Error != "" {
 			e.Err = errors.New(row.Error)
 		}
 		t.tell(e)
-		if _, err := q.Finish(ctx, db.FinishParams{Name: t.name, Tries: row.Tries, AtMicros: row.AtMicros}); err != nil {
-			return nil, err
-		}
 	}
-	return left, nil
+	err := term.InTx(ctx, t.pool, nil, func(tx *sql.Tx) error {
+		for _, row := range over {
+			if _, err := t.queries(tx).Finish(ctx, db.FinishParams{Name: t.name, Tries: row.Tries, AtMicros: row.AtMicros}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return explain("give up a tick", err)
 }
 
 // advance adds the ticks that are due.
@@ -149,7 +173,7 @@ func (t *Ticks) try(ctx context.Context, term *elector.Term, row db.UnfinishedRo
 	case err == nil:
 		t.tell(Event{Kind: Done, At: at, Tries: int(row.Tries)})
 		return nil
-	case ctx.Err() != nil, errors.Is(err, elector.ErrNotLeader), errors.Is(err, errTaken):
+	case ctx.Err() != nil, term.Context().Err() != nil, errors.Is(err, errTaken): // ErrNotLeader may be Do's, of another election
 		return err
 	}
 	t.tell(Event{Kind: Failed, At: at, Tries: int(row.Tries), Err: err})

@@ -97,11 +97,17 @@ func decide(schedule Schedule, zone *time.Location, missed Missed, last, now tim
 	}
 }
 
+// lastYear begins before the microseconds since 1970 and the timestamps of PostgreSQL end.
+var lastYear = time.Date(294_246, 1, 1, 0, 0, 0, 0, time.UTC)
+
 // after returns the first tick after a time, or the zero time.
 func after(schedule Schedule, zone *time.Location, last time.Time) (time.Time, error) {
 	next := schedule.Next(last.In(zone))
 	if next.IsZero() {
 		return time.Time{}, nil
+	}
+	if next.After(lastYear) {
+		return time.Time{}, fmt.Errorf("%w: the schedule says %v, which PostgreSQL cannot store", ErrSchedule, next)
 	}
 	if next = next.Truncate(time.Microsecond); !next.After(last) {
 		return time.Time{}, fmt.Errorf("%w: the schedule says that %v comes after %v", ErrSchedule, next, last.In(zone))

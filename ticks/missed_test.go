@@ -153,6 +153,19 @@ func TestOnlyATickThatHoldsUpKeepsTheOthersWaiting(t *testing.T) {
 	}
 }
 
+// Nanoseconds count only 292 years, and a wait that overflows would ask the server without a pause.
+func TestAScheduleWhoseNextTickIsFarAwayIsWaitedFor(t *testing.T) {
+	now := start.UnixMicro()
+	for _, year := range []int{2318, 2400, 2700, 3000, 9999, 200_000} {
+		if _, wait := choose(nil, now, time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro(), true); wait < maxWait {
+			t.Errorf("for a tick in the year %d the wait is %v", year, wait)
+		}
+	}
+	if _, err := New(new(sql.DB), "a", list{time.Date(300_000, 1, 1, 0, 0, 0, 0, time.UTC)}, nothing); !errors.Is(err, ErrSchedule) {
+		t.Errorf("a tick that PostgreSQL cannot store: %v", err)
+	}
+}
+
 func TestThePauseDoublesUpToItsBound(t *testing.T) {
 	for n, want := range map[int32]time.Duration{1: time.Second, 2: 2 * time.Second, 4: 8 * time.Second, 5: 10 * time.Second, 1_000_000: 10 * time.Second} {
 		if got := pause(n, time.Second, 10*time.Second); got != want {

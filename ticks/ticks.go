@@ -43,7 +43,8 @@ import (
 
 // Do does the tick of a time, which is in the zone of WithLocation. What Do writes with tx is committed if Do returns
 // nil. Do must neither commit nor roll back, and closes its rows. ctx ends with the term, with the context of Lead, and
-// by WithTimeout. tx has one lease of the elector until the server ends it.
+// by WithTimeout: a Do that does not return then holds up the schedule. tx has one lease of the elector until the server
+// ends it.
 type Do func(ctx context.Context, tx *sql.Tx, at time.Time) error
 
 // Ticks does the ticks of one schedule. Its methods may be called from any goroutine, but Lead by one at a
@@ -122,7 +123,7 @@ func (t *Ticks) Stats() Stats {
 }
 
 const (
-	maxWait    = time.Minute // the server's clock may be set forward
+	maxWait    = time.Minute // between two claims: the server's clock may be set forward
 	minTrouble = 100 * time.Millisecond
 	maxTrouble = 30 * time.Second
 )
@@ -147,7 +148,7 @@ func (t *Ticks) Lead(ctx context.Context, term *elector.Term) error {
 		default:
 			trouble = 0
 		}
-		timer := time.NewTimer(min(wait, maxWait))
+		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -166,7 +167,10 @@ func (t *Ticks) once(ctx context.Context, term *elector.Term) (time.Duration, er
 	if c.passed > 0 {
 		t.tell(Event{Kind: PassedOver, At: c.last, Passed: c.passed})
 	}
-	if c.try == nil {
+	switch {
+	case len(c.over) > 0:
+		return 0, t.giveUp(ctx, term, c.over)
+	case c.try == nil:
 		return c.wait, nil
 	}
 	return 0, t.try(ctx, term, *c.try)

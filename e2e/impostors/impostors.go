@@ -20,10 +20,10 @@ var plant string
 
 var constants = regexp.MustCompile("= `(-- name: [^`]*)`")
 
-// Statements returns the statements of this library as they are sent, and the roster's
-// migrations. root is the repository's root.
+// Statements returns the statements of this library as they are sent, and the migrations of the roster
+// and of ticks. root is the repository's root.
 func Statements(root string) (all []string, err error) {
-	for _, pattern := range []string{"db/*.sql.go", "roster/internal/db/*.sql.go", "roster/migrations/*.sql"} {
+	for _, pattern := range []string{"db/*.sql.go", "roster/internal/db/*.sql.go", "roster/migrations/*.sql", "ticks/internal/db/*.sql.go", "ticks/migrations/*.sql"} {
 		files, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil || len(files) == 0 {
 			return nil, fmt.Errorf("impostors: no %s in %s: %v", pattern, root, err)

@@ -104,7 +104,7 @@ var steps = []step{
 		minutes:  7,
 		patterns: append(lockFigures(), `(?P<rounds>\d+) rounds of 20 processes: one ran each migration`),
 		of:       ofMigrations, engine: true},
-	{name: "ticks", command: "go -C examples test . -run='OnlyTheDeputy|EachTick' -ticks=5000 -load=5s -count=1 -timeout=20m -v",
+	{name: "ticks", command: "go -C examples test . -run='OnlyTheDeputy|EachTick' -ticks=5300 -load=5s -count=1 -timeout=20m -v",
 		short:   "go -C examples test . -run='OnlyTheDeputy|EachTick' -count=1 -v",
 		minutes: 8,
 		patterns: []string{`(?P<ticks>\d+) ticks were done once each, over (?P<kills>\d+) kills and (?P<handovers>\d+) hand-overs`,

@@ -111,7 +111,7 @@ func TestTheCommandRunsAMigrationOnceOnEachOfManyHosts(t *testing.T) {
 	if said, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, said)
 	}
-	dsn := database(t)
+	dsn := newDatabase(t)
 	type outcome struct {
 		said string
 		err  error

@@ -79,8 +79,8 @@ func overBoth(t *testing.T, test func(t *testing.T, driver string)) {
 
 var databases atomic.Int32
 
-// database creates a database.
-func database(t *testing.T) (dsn string) {
+// newDatabase creates a database.
+func newDatabase(t *testing.T) (dsn string) {
 	t.Helper()
 	name := fmt.Sprint("migrations_", databases.Add(1))
 	admin := open(t, "pgx", shared.Get(t).DSN())

@@ -36,7 +36,7 @@ const (
 func TestOfTwentyProcessesThatStartAtOnceOneRunsEachMigration(t *testing.T) {
 	t.Parallel()
 	for round := range *rounds {
-		dsn := database(t)
+		dsn := newDatabase(t)
 		var all []*process
 		for i := range 20 {
 			all = append(all, launch(t, "goose", drivers[i%2], dsn, unbroken))
@@ -97,7 +97,7 @@ const migrating = `state = 'active' AND (query LIKE 'CREATE INDEX%' OR query LIK
 
 func newScene(t *testing.T) *scene {
 	t.Helper()
-	s := &scene{dsn: database(t), watch: make(chan struct{}), seen: make(chan sight, 1)}
+	s := &scene{dsn: newDatabase(t), watch: make(chan struct{}), seen: make(chan sight, 1)}
 	s.pool = open(t, "pgx", s.dsn)
 	execute(t, s.pool, "CREATE TABLE events (id bigint)")
 	var err error
@@ -238,7 +238,7 @@ func TestGolangMigrateRefusesAfterKill9AndNeverTwo(t *testing.T) {
 
 func TestGolangMigrateMigratesOnce(t *testing.T) {
 	t.Parallel()
-	dsn := database(t)
+	dsn := newDatabase(t)
 	var all []*process
 	for i := range 10 {
 		all = append(all, launch(t, "golang-migrate", drivers[i%2], dsn, unbroken))
@@ -255,7 +255,7 @@ func TestGolangMigrateMigratesOnce(t *testing.T) {
 func TestTheConnectionGoesBackAsItCame(t *testing.T) {
 	t.Parallel()
 	overBoth(t, func(t *testing.T, driver string) {
-		pool := open(t, driver, database(t))
+		pool := open(t, driver, newDatabase(t))
 		conn, err := pool.Conn(t.Context())
 		check(t, err)
 		defer conn.Close()
@@ -266,6 +266,8 @@ func TestTheConnectionGoesBackAsItCame(t *testing.T) {
 				WHERE name IN ('idle_session_timeout', 'idle_in_transaction_session_timeout', 'client_connection_check_interval')`).Scan(&all))
 			return all
 		}
+		_, err = conn.ExecContext(t.Context(), "SET idle_in_transaction_session_timeout = '61s'") // as a pool does for each of its connections
+		check(t, err)
 		before := settings()
 		check(t, l.SessionLock(t.Context(), conn))
 		if got := settings(); got != "500 4000 4000" {
@@ -311,7 +313,7 @@ func TestSessionLockIsRefusedBehindATransactionPooler(t *testing.T) {
 func TestGoosesOwnTestsOfLocksPass(t *testing.T) {
 	t.Parallel()
 	overBoth(t, func(t *testing.T, driver string) {
-		pool := open(t, driver, database(t))
+		pool := open(t, driver, newDatabase(t))
 		files := fstest.MapFS{
 			"1_a.sql": {Data: []byte("-- +goose Up\nCREATE TABLE a ();")},
 			"2_b.sql": {Data: []byte("-- +goose Up\nCREATE TABLE b ();")},
@@ -329,7 +331,7 @@ func TestGoosesOwnTestsOfLocksPass(t *testing.T) {
 			})
 		})
 		t.Run("Locker", func(t *testing.T) {
-			pool := open(t, driver, database(t))
+			pool := open(t, driver, newDatabase(t))
 			locktesting.TestProviderLocking(t, func(t *testing.T) *goose.Provider {
 				provider, err := goose.NewProvider(goose.DialectPostgres, pool, fs.FS(files), goose.WithLocker(newLock(t)))
 				check(t, err)

@@ -121,25 +121,26 @@ func order(ctx context.Context, pool *sql.DB, item string) error {
 	return err
 }
 
-// send posts a message. The receiver ignores an Idempotency-Key that it knows.
+// send posts a message. The receiver ignores an Idempotency-Key that it knows. A redirect is not followed: it becomes a GET.
 func send(ctx context.Context, _ *sql.Tx, m examples.Message) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, os.Getenv("RECEIVER"), strings.NewReader(m.Body))
 	if err != nil {
 		return err
 	}
 	r.Header.Set("Idempotency-Key", strconv.FormatInt(m.ID, 10))
-	answer, err := http.DefaultClient.Do(r)
+	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	answer, err := client.Do(r)
 	if err != nil {
 		return fmt.Errorf("%w: %w", examples.ErrUnavailable, err)
 	}
 	_ = answer.Body.Close()
-	switch {
-	case answer.StatusCode >= 500:
-		return fmt.Errorf("%w: %s", examples.ErrUnavailable, answer.Status)
-	case answer.StatusCode >= 300:
+	switch code := answer.StatusCode; {
+	case code < 300:
+		return nil
+	case code >= 400 && code < 500 && code != http.StatusRequestTimeout && code != http.StatusTooManyRequests:
 		return errors.New("refused: " + answer.Status)
 	}
-	return nil
+	return fmt.Errorf("%w: %s", examples.ErrUnavailable, answer.Status)
 }
 
 // report counts the orders before a tick.

@@ -66,6 +66,7 @@ type receiver struct {
 	mu    sync.Mutex
 	items map[string]string // by key
 	away  bool
+	asked int // while it is away
 }
 
 func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
@@ -73,8 +74,11 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	defer r.mu.Unlock()
 	body, _ := io.ReadAll(q.Body)
 	switch key := q.Header.Get("Idempotency-Key"); {
-	case r.away:
-		w.WriteHeader(http.StatusBadGateway)
+	case r.away && q.Method == http.MethodPost:
+		w.Header().Set("Location", "/elsewhere") // which answers 200 to a GET
+		w.WriteHeader([]int{http.StatusMovedPermanently, http.StatusTooManyRequests, http.StatusBadGateway}[r.asked%3])
+		r.asked++
+	case q.Method != http.MethodPost:
 	case string(body) == "refused":
 		w.WriteHeader(http.StatusBadRequest)
 	default:
@@ -86,6 +90,13 @@ func (r *receiver) has(items int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.items) >= items
+}
+
+// hasAsked reports whether it was asked that often while it was away.
+func (r *receiver) hasAsked(times int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.asked >= times
 }
 
 func (r *receiver) is(away bool) {
@@ -198,6 +209,7 @@ func TestTheServiceWorksWhileItsLeaderIsKilledOrStopped(t *testing.T) {
 	all = append(slices.Delete(all, i, i+1), start(t, program, dsn, server.URL))
 	eventually(t, "the new replica is ready", func() bool { status, _ := all[2].get("/readyz"); return status == http.StatusOK })
 	take()
+	eventually(t, "it is tried while the receiver is away", func() bool { return got.hasAsked(3) })
 	got.is(false)
 	eventually(t, "the orders are sent after a kill", func() bool { return got.has(orders) })
 

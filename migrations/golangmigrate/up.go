@@ -28,17 +28,24 @@ import (
 // migration ran, Up returns an error even if the migration has ended. golang-migrate marks a migration
 // that did not end as dirty, and Up then refuses to go on: look at what that migration did, mend
 // the schema, and call Force. An error names the version. Up does nothing again by itself.
+//
+// Up waits for a program that holds golang-migrate's own lock, such as an older version of yours. It closes the connection
+// on which it has migrated, because a migration may have left settings there.
 func Up(ctx context.Context, pool *sql.DB, from source.Driver, lock *migrations.Lock) (err error) {
 	conn, err := pool.Conn(ctx)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer migrations.Discard(conn)
 	if err := lock.SessionLock(ctx, conn); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.SessionUnlock(ctx, conn)) }()
-	to, err := postgres.WithConnection(ctx, conn, &postgres.Config{}) // of any driver of database/sql
+	config, err := lockOwn(ctx, conn, lock.Term())
+	if err != nil {
+		return err
+	}
+	to, err := postgres.WithConnection(ctx, conn, config) // of any driver of database/sql
 	if err != nil {
 		return err
 	}
@@ -63,6 +70,40 @@ func Up(ctx context.Context, pool *sql.DB, from source.Driver, lock *migrations.
 		}
 		if err := verify(ctx, lock.Term()); err != nil {
 			return fmt.Errorf("migrations: version %d has ended, but the term was lost while it ran, or cannot be verified; look at schema_migrations before you go on: %w", next, err)
+		}
+	}
+}
+
+// lockOwn takes golang-migrate's own lock, which golang-migrate then takes again: locks nest. Its own statement would wait for
+// ever, whatever ctx says, with a snapshot for which CREATE INDEX CONCURRENTLY waits. The lock ends with the connection.
+func lockOwn(ctx context.Context, conn *sql.Conn, term *elector.Term) (*postgres.Config, error) {
+	var name string
+	var schema sql.NullString
+	err := conn.QueryRowContext(ctx, "SELECT pg_catalog.current_database(), pg_catalog.current_schema()").Scan(&name, &schema)
+	if err == nil && !schema.Valid {
+		err = postgres.ErrNoSchema
+	}
+	if err != nil {
+		return nil, fmt.Errorf("migrations: find the schema: %w", err)
+	}
+	key, err := database.GenerateAdvisoryLockId(name, schema.String, postgres.DefaultMigrationsTable)
+	if err != nil {
+		return nil, err
+	}
+	for taken := false; ; {
+		if err := conn.QueryRowContext(ctx, "SELECT pg_catalog.pg_try_advisory_lock($1::pg_catalog.text::pg_catalog.int8)", key).Scan(&taken); err != nil {
+			return nil, fmt.Errorf("migrations: take golang-migrate's own lock: %w", err)
+		}
+		if taken {
+			return &postgres.Config{DatabaseName: name, SchemaName: schema.String}, nil
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+		case <-term.Context().Done():
+		}
+		if stopped := cmp.Or(context.Cause(ctx), context.Cause(term.Context())); stopped != nil {
+			return nil, fmt.Errorf("migrations: stopped, while another program held golang-migrate's own lock: %w", stopped)
 		}
 	}
 }

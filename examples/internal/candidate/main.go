@@ -22,6 +22,7 @@ import (
 	"github.com/pgelector/pgelector/examples"
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/roster"
+	"github.com/pgelector/pgelector/ticks"
 )
 
 func main() {
@@ -70,10 +71,11 @@ func run(ctx context.Context, work, driver, id, load string) error {
 
 // doTicks writes a row for each tick.
 func doTicks(ctx context.Context, pool *sql.DB, e *elector.Elector, id string) error {
+	opts := []ticks.Option{ticks.WithPause(10*time.Millisecond, time.Second)} // a kill in a try holds up the next ticks for so long
 	nightly, err := examples.Nightly(ctx, pool, "example", every(40*time.Millisecond), func(ctx context.Context, tx *sql.Tx, at time.Time) error {
 		_, err := tx.ExecContext(ctx, "INSERT INTO done (at, by) VALUES ($1, $2)", at, id)
 		return err
-	})
+	}, opts...)
 	if err != nil {
 		return err
 	}
