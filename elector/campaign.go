@@ -25,6 +25,7 @@ func (a *attempts) Acquire(ctx context.Context, k *election.Election) election.A
 	if e.campaign == nil {
 		e.campaign = &campaign{began: time.Now()}
 		e.campaign.unsubscribe = e.subscribeCampaign()
+		e.campaign.stopAsking = e.preferred()
 	}
 	if err := pooled.CheckSize(e.pool, e.pins()); err != nil {
 		return k.Source().Fail(err)
@@ -57,6 +58,7 @@ func (a *attempts) Close() {
 func (e *Elector) endCampaign() {
 	if e.campaign != nil {
 		e.campaign.unsubscribe()
+		e.campaign.stopAsking()
 		e.campaign = nil
 	}
 }

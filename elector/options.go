@@ -159,6 +159,7 @@ type config struct {
 	notifier        Notifier
 	tokenEpoch      int64
 	takesRequests   bool
+	prefer          preferring
 
 	validateInterval time.Duration
 	validateChosen   bool
@@ -640,6 +641,9 @@ func configure[O Option](election string, opts []O) (config, error) {
 	if c.scope == TransactionScope && (c.shared || c.synchronous) {
 		return c, fmt.Errorf("%w: WithScope(TransactionScope): want SessionScope or Auto for a shared session, whose locks end one by one, and with WithSynchronousStandby", ErrConfig)
 	}
+	if err := c.prefer.complete(&c); err != nil {
+		return c, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
 	c.complete(election)
 	if err := c.checkLease(); err != nil {
 		return c, fmt.Errorf("%w: %w", ErrConfig, err)
@@ -694,10 +698,14 @@ func (c *config) lookEvery() time.Duration {
 
 // pins is how many connections a session pins.
 func (c *config) pins() int {
+	n := 1
 	if c.synchronous {
-		return 2
+		n++
 	}
-	return 1
+	if c.prefer.chosen { // a deputy that asks for the lock
+		n++
+	}
+	return n
 }
 
 // leaseOf is a lease of that length, with the heartbeat interval and the drain that follow

@@ -91,7 +91,7 @@ func request(ctx context.Context, pool *sql.DB, election, successor string, opts
 		return leaderOf(leader), fmt.Errorf("%w: a request from the work of the leader itself, which would wait for its own return: "+
 			"return from lead, or call Term.TransferTo", ErrConfig)
 	}
-	if err := askLeader(ctx, pool, c, leader, successor); err != nil {
+	if err := askLeader(ctx, pool, c, leader, successor, nil); err != nil {
 		return leaderOf(leader), err
 	}
 	next, err := nextLeader(ctx, pool, c)
@@ -102,13 +102,13 @@ func request(ctx context.Context, pool *sql.DB, election, successor string, opts
 }
 
 // askLeader returns nil once the leader's session does not hold the lock any more, or says that it
-// has let go of it, or can do no more.
-func askLeader(ctx context.Context, pool *sql.DB, c config, leader holder.Holder, successor string) error {
+// has let go of it, or can do no more. The request tells the priority of the successor, unless that is nil.
+func askLeader(ctx context.Context, pool *sql.DB, c config, leader holder.Holder, successor string, priority *int32) error {
 	key := inbox.ResignKey(c.key)
 	if successor != "" {
 		key = inbox.TransferKey(c.key)
 	}
-	asking, err := inbox.Send(ctx, pool, leader.PID, key, successor)
+	asking, err := inbox.Send(ctx, pool, leader.PID, key, successor, priority)
 	if err != nil {
 		return fmt.Errorf("elector: make a request to the leader: %w", pgerr.Explain(err))
 	}
@@ -124,7 +124,7 @@ func askLeader(ctx context.Context, pool *sql.DB, c config, leader holder.Holder
 		}
 		if err == nil {
 			now, held, failed := holder.Of(ctx, pool, c.key, c.lease.Length)
-			if failed == nil && (!held || !goesOn(leader, now)) {
+			if failed == nil && (!held || !leader.GoesOn(now)) {
 				return nil
 			}
 			err = failed
@@ -141,15 +141,6 @@ func askLeader(ctx context.Context, pool *sql.DB, c config, leader holder.Holder
 			return fmt.Errorf("elector: wait for the leader to let go: %w", err)
 		}
 	}
-}
-
-// goesOn reports whether two answers of the server, before and now, are of one term. In
-// transaction scope two terms can share a backend.
-func goesOn(before, now holder.Holder) bool {
-	if before.ElectedAt.IsZero() || now.ElectedAt.IsZero() { // its first moment, or a shared session
-		return now.PID == before.PID
-	}
-	return now.PID == before.PID && now.CandidateID == before.CandidateID && now.ElectedAt.Equal(before.ElectedAt)
 }
 
 // nextLeader is who leads next, or zero if that takes too long.
@@ -186,7 +177,7 @@ func (e *Elector) hear(all []inbox.Request) {
 		}
 		withdrawn := before[r.Transaction]
 		if t := e.term.Load(); withdrawn == nil && t != nil && t.ctx.Err() == nil { // else the lock is at its barrier, say
-			withdrawn = t.answer(r)
+			withdrawn = t.answer(r, priorityOf(r, all))
 		}
 		if withdrawn != nil {
 			standing[r.Transaction] = withdrawn
@@ -199,9 +190,9 @@ func (e *Elector) hear(all []inbox.Request) {
 	}
 }
 
-// answer takes up a request. It returns nil if that is not its turn yet, and otherwise what is to
+// answer takes up a request, with the priority of the successor if who asks has told one. It returns nil if that is not its turn yet, and otherwise what is to
 // be called when it is withdrawn.
-func (t *Term) answer(r inbox.Request) (withdrawn func()) {
+func (t *Term) answer(r inbox.Request, priority *int32) (withdrawn func()) {
 	transfer := r.Key == inbox.TransferKey(t.key)
 	by, successor := describe(r, transfer), r.Application
 	refused := error(nil)
@@ -216,13 +207,21 @@ func (t *Term) answer(r inbox.Request) (withdrawn func()) {
 		t.reportRequest(refused)
 		return func() {}
 	}
+	reason, cause := hooks.Requested, fmt.Errorf("%w: %s", ErrResigned, by)
+	if transfer && priority != nil {
+		if !t.yieldsTo(*priority) {
+			stands, withdraw := context.WithCancel(context.Background())
+			go handover.Answer(t.lock, r.Answer, stands)
+			return withdraw
+		}
+		reason, cause = hooks.Preempted, fmt.Errorf("%w: %s has priority %d, this candidate %d", ErrResigned, successor, *priority, t.prefer.priority)
+	}
 	if transfer && !t.requested.TryLock() {
 		return nil
 	}
-	cause := fmt.Errorf("%w: %s", ErrResigned, by)
 	stands, withdraw := context.WithCancel(context.Background())
 	if transfer {
-		go t.transferOnRequest(stands, r, cause)
+		go t.transferOnRequest(stands, r, reason, cause)
 	} else {
 		t.end(hooks.Requested, cause) // or it has just ended for another reason
 		go t.tellEnded(stands, r)
@@ -248,9 +247,9 @@ func describe(r inbox.Request, transfer bool) string {
 
 // transferOnRequest is TransferTo for as long as the request stands. It does not say that the work
 // has returned, and if the term goes on, it tells the one who asks.
-func (t *Term) transferOnRequest(stands context.Context, r inbox.Request, cause error) {
+func (t *Term) transferOnRequest(stands context.Context, r inbox.Request, reason hooks.Reason, cause error) {
 	defer t.requested.Unlock()
-	absent := t.transfer(stands, r.Application, hooks.Requested, cause)
+	absent := t.transfer(stands, r.Application, reason, cause)
 	switch {
 	case t.endIfOver() != nil:
 		t.tellEnded(stands, r)

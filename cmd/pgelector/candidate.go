@@ -17,10 +17,14 @@ var scopes = map[string]elector.Scope{"auto": elector.Auto, "session": elector.S
 var takeovers = map[string]elector.Takeover{"deputy": elector.Deputy, "wait": elector.Wait, "poll": elector.Poll}
 
 // electionFlags are those of the commands that may lead, besides those that set the config.
-type electionFlags struct{ takeover, scope string }
+type electionFlags struct {
+	takeover, scope string
+	changed         func(flag string) bool
+}
 
 func (e *electionFlags) add(cmd *cobra.Command, c *runner.Config) {
 	flags := cmd.Flags()
+	e.changed = flags.Changed
 	flags.StringVar(&c.Candidate, "candidate", "", "the id of this candidate, unique among live ones; default: host name, process id, random digits")
 	flags.DurationVar(&c.Lease, "lease", 10*time.Second, "how long the server keeps the lock of a frozen or disconnected host")
 	flags.DurationVar(&c.Heartbeat, "heartbeat", 0, "the time between two heartbeats; default: lease/5, at most 30s")
@@ -33,6 +37,8 @@ func (e *electionFlags) add(cmd *cobra.Command, c *runner.Config) {
 	flags.StringVar(&e.takeover, "takeover", "", "while another leads: deputy: become the deputy, if nobody is, which tries often; wait: the deputy waits in the server, and leads within milliseconds; poll: never become the deputy; default: deputy, with transaction scope poll")
 	flags.StringVar(&e.scope, "scope", "auto", "hold the lock until the end of the session, or inside a transaction, as through a transaction pooler; auto: session, unless a transaction pooler is found")
 	flags.DurationVar(&c.DeputyInterval, "deputy-interval", 0, "how often the deputy tries; default: 100ms, at most the heartbeat interval")
+	flags.Int32Var(&c.Priority, "priority", 0, "how much this candidate should lead, such as the number of its release: it asks a leader of lower priority to transfer the lock; give it to every candidate; default: no priority")
+	flags.DurationVar(&c.PreemptDelay, "preempt-delay", 0, "with --priority: how long this candidate is up and healthy before it asks; default: 10s")
 	flags.DurationVar(&c.LockDelay, "lock-delay", 0, "lead on no server that has run, or has been a primary, for less than this: the longest lease of all candidates; every candidate must set this; 0: off")
 	flags.DurationVar(&c.Synchronous, "synchronous-standby", 0, "with synchronous replication: the longest lease of all candidates; every candidate must set this; 0: off")
 	flags.StringVar(&c.HealthCommand, "health-command", "", "a shell command, whose failure means that this host is unhealthy: after three in a row it does not lead; its last line of output says why; what it leaves in its process group is killed")
@@ -49,7 +55,7 @@ func (a *app) candidate(c *runner.Config, e electionFlags) (err error) {
 	if c.Takeover, known = takeovers[e.takeover]; !known && e.takeover != "" {
 		return exit.Usagef("--takeover %q: want deputy, wait or poll", e.takeover)
 	}
-	c.TakeoverChosen = known
+	c.TakeoverChosen, c.PriorityChosen = known, e.changed("priority")
 	if c.Scope, known = scopes[e.scope]; !known {
 		return exit.Usagef("--scope %q: want auto, session or transaction", e.scope)
 	}

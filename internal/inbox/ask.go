@@ -28,18 +28,18 @@ type Asking struct {
 const askingBound = 10 * time.Second
 
 // Send makes the request of that key to the session with that backend. A name, if not "", is
-// the application_name of the connection meanwhile. A connection that is silent for askingBound is given up
+// the application_name of the connection meanwhile, and a priority, if not nil, is told beside the request. A connection that is silent for askingBound is given up
 // for the next one, once for each that was idle.
-func Send(ctx context.Context, pool *sql.DB, pid int32, key int64, name string) (*Asking, error) {
+func Send(ctx context.Context, pool *sql.DB, pid int32, key int64, name string, priority *int32) (*Asking, error) {
 	for next := pooled.NextIdle(pool); ; {
-		asking, silent, err := send(ctx, pool, pid, key, name)
+		asking, silent, err := send(ctx, pool, pid, key, name, priority)
 		if !silent || !next.More() {
 			return asking, err
 		}
 	}
 }
 
-func send(ctx context.Context, pool *sql.DB, pid int32, key int64, name string) (asking *Asking, silent bool, err error) {
+func send(ctx context.Context, pool *sql.DB, pid int32, key int64, name string, priority *int32) (asking *Asking, silent bool, err error) {
 	within, cancel := context.WithCancel(ctx)
 	bounded, stop := bound(ctx) // within would end the request
 	defer stop()
@@ -55,7 +55,11 @@ func send(ctx context.Context, pool *sql.DB, pid int32, key int64, name string) 
 		if err != nil {
 			return nil, err
 		}
-		if _, err := db.New(tx).ApplySettings(within, db.ApplySettingsParams{Settings: election.Encode(local), OnlyLocal: true}); err != nil {
+		_, err = db.New(tx).ApplySettings(within, db.ApplySettingsParams{Settings: election.Encode(local), OnlyLocal: true})
+		if err == nil && priority != nil {
+			_, err = db.New(tx).TellPriority(within, db.TellPriorityParams{Inside: true, Priority: *priority})
+		}
+		if err != nil {
 			_ = tx.Rollback()
 			return nil, err
 		}
