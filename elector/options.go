@@ -702,7 +702,10 @@ func (c *config) pins() int {
 	if c.synchronous {
 		n++
 	}
-	if c.prefer.chosen { // a deputy that asks for the lock
+	if c.prefer.chosen { // a deputy may ask for the lock, on a connection more
+		n++
+	}
+	if c.prefer.chosen && c.sitsInside() && c.scope != SessionScope { // and may have two connections
 		n++
 	}
 	return n

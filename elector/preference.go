@@ -38,7 +38,7 @@ const (
 // Candidates show the leader's to any role.
 //
 // A leader holds one advisory lock more. A follower looks who leads once per retry interval, by one statement, and needs one
-// connection more while it asks: the pool must allow three, and one more with WithSynchronousStandby. A candidate of a shared session, and so of shard.Run, cannot have a
+// connection more while it asks: the pool must allow three, and one more with WithSynchronousStandby, or for a deputy in transaction scope. A candidate of a shared session, and so of shard.Run, cannot have a
 // priority, nor one with WithRequests(false). TryRun and TryCampaign tell the priority, and ask nobody.
 func WithPriority(n int32) SessionOption {
 	return sessionOption{set(func(c *config) { c.prefer.chosen, c.prefer.priority = true, n })}

@@ -12,6 +12,7 @@ import (
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/inbox"
 )
 
 // minTerm is how old a term is at the least before it ends in favor of a higher priority.
@@ -208,5 +209,47 @@ func TestWithoutAPriorityNothingIsSentForOne(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Whoever asks, and whatever it says, the leader compares.
+func TestALeaderRefusesARequestOfItsOwnPriority(t *testing.T) {
+	bubble(t, func(b *bench) {
+		leader := b.run("leader", elector.WithPriority(5))
+		b.leads(leader)
+		time.Sleep(2 * minTerm)
+		asker := b.candidate("asker")
+		for _, priority := range []int32{5, 4, -6} {
+			asking, err := inbox.Send(always, asker.pool, b.pid(leader), inbox.TransferKey(leader.Key()), "asker", &priority)
+			b.check(err)
+			for answered := false; !answered; time.Sleep(time.Second) {
+				_, answered, err = asking.Ring(always)
+				b.check(err)
+			}
+			asking.Withdraw()
+		}
+		b.ended(leader)
+		b.failed(leader)
+	})
+}
+
+// A candidate in a pool of the least size that is accepted can be the deputy and ask.
+func TestADeputyAsksWithThePoolThatIsRequired(t *testing.T) {
+	for name, scope := range scopes {
+		scene(t, name, func(b *bench) {
+			low := b.run("low", scope, elector.WithPriority(1))
+			b.leads(low)
+			process := b.NewProcess()
+			pool := process.Open()
+			size := 2
+			for err := error(elector.ErrConfig); err != nil; size++ {
+				pool.SetMaxOpenConns(size)
+				_, err = elector.New(pool, "orders", scope, elector.WithPriority(2), elector.WithTakeover(elector.Deputy))
+			}
+			b.start(b.candidateOn(process, pool, "high", scope, elector.WithPriority(2), elector.WithTakeover(elector.Deputy)))
+			time.Sleep(soonPreempted)
+			b.ended(low, hooks.Preempted)
+			b.failed(low)
+		})
 	}
 }
