@@ -102,7 +102,7 @@ func TestABadOptionIsRefusedByNameAndInequality(t *testing.T) {
 		{elector.WithLockDelay(24*time.Hour + 1), "<= longest lease <= 24h0m0s"},
 		{elector.WithPreemptDelay(10*time.Millisecond - 1), "WithPreemptDelay(9.999999ms): want 10ms <= delay <= 24h0m0s"},
 		{elector.WithPreemptDelay(24*time.Hour + 1), "want 10ms <= delay <= 24h0m0s"},
-		{elector.WithPreemptDelay(time.Minute), "WithPreemptDelay(1m0s): want WithPriority, too"},
+		{elector.WithPreemptDelay(time.Minute), "WithPreemptDelay(1m0s): want a priority, too"},
 		{elector.WithNotifier(nil), "WithNotifier(nil): want a notifier"},
 		{elector.WithHooks(nil), "WithHooks: hook 1: hooks: <nil> receives no event"},
 		{elector.WithHooks(hooks.Funcs{Error: func(context.Context, hooks.Failure) {}}, calledNothing{}), "WithHooks: hook 2: hooks: elector_test.calledNothing receives no event"},

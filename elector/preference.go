@@ -60,7 +60,7 @@ func (p *preferring) complete(c *config) error {
 	priority := valueOf("WithPriority", p.priority)
 	switch {
 	case !p.chosen && p.delay != 0:
-		return &OptionError{[]OptionValue{valueOf("WithPreemptDelay", p.delay)}, "want WithPriority, too: without a priority the candidate asks nobody for the lock"}
+		return &OptionError{[]OptionValue{valueOf("WithPreemptDelay", p.delay)}, "want a priority, too: a candidate without one asks nobody for the lock"}
 	case !p.chosen:
 	case c.shared:
 		return &OptionError{[]OptionValue{priority}, "a shared session, and so a member of a group of shards, cannot have a priority: its one connection " +
