@@ -15,6 +15,7 @@ import (
 	"github.com/pgelector/pgelector/internal/inbox"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pooled"
+	"github.com/pgelector/pgelector/internal/preference"
 	"github.com/pgelector/pgelector/internal/wakeup"
 )
 
@@ -270,4 +271,19 @@ func (t *Term) tellEnded(stands context.Context, r inbox.Request) {
 func (t *Term) reportRequest(err error) {
 	a := t.announcer
 	a.enqueue(announcement{term: t.ctx, call: a.failure(t.ctx, hooks.Failure{Op: hooks.OpRequest, Err: err})})
+}
+
+// yieldsTo reports whether the term ends in favor of a candidate of that priority.
+func (t *Term) yieldsTo(priority int32) bool {
+	return priority > t.prefer.priority && time.Since(t.ElectedAt()) >= preference.Due(t.prefer.delay)
+}
+
+// priorityOf is the priority that who makes a request tells with it; nil if none.
+func priorityOf(r inbox.Request, all []inbox.Request) *int32 {
+	for _, other := range all {
+		if n, told := preference.Told(other.Key); told && other.Transaction == r.Transaction {
+			return &n
+		}
+	}
+	return nil
 }

@@ -1,7 +1,7 @@
 // Package rolling counts how often leadership moves in a rolling update, in virtual time, on the server in memory of package
-// electortest. The table of docs/operating.md is what
+// electortest. The table of docs/operating.md has what
 //
-//	go -C e2e test ./rolling -count=1 -v -updates 20
+//	go -C e2e test ./rolling -count=1 -v -updates=20
 //
 // prints.
 package rolling
@@ -124,7 +124,7 @@ func TestARollingUpdateWithPrioritiesMovesLeadershipAtMostTwice(t *testing.T) {
 					t.Errorf("update %d: leadership has moved %d times", seed, n)
 				}
 			}
-			row += fmt.Sprintf(" %.2f (%d) |", float64(sum)/float64(n), most)
+			row += fmt.Sprintf(" %.2f, at most %d |", float64(sum)/float64(n), most)
 			t.Logf("pace %v, with priorities %t: how many updates moved leadership 0, 1, 2, … times: %v", pace, prefers, counts)
 		}
 		t.Log(row)
