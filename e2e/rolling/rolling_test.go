@@ -11,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var updates = flag.Int("updates", 0, "how many updates for each row of the table; 0: two of the row that a promise is about")
+var updates = flag.Int("updates", 0, "how many updates for each row of the table; 0: one, of the pace and with the priorities that a promise is about")
 
 const (
 	replicas = 5
@@ -105,16 +106,21 @@ func moves(t *testing.T, seed uint64, pace time.Duration, prefers bool) (n int) 
 // With a pace longer than the minute for which a leader keeps its term, and the ten seconds for which its successor has been up,
 // leadership moves at most twice.
 func TestARollingUpdateWithPrioritiesMovesLeadershipAtMostTwice(t *testing.T) {
+	var mu sync.Mutex
 	draws := rand.New(rand.NewPCG(1, 2))
-	backoff.DrawFrom(func(d time.Duration) time.Duration { return time.Duration(draws.Int64N(int64(d))) })
+	backoff.DrawFrom(func(d time.Duration) time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		return time.Duration(draws.Int64N(int64(d)))
+	})
 	defer backoff.DrawFrom(rand.N[time.Duration])
-	paces, n := []time.Duration{75 * time.Second, 30 * time.Second, 15 * time.Second, 5 * time.Second}, *updates
+	paces, modes, n := []time.Duration{75 * time.Second, 30 * time.Second, 15 * time.Second, 5 * time.Second}, []bool{false, true}, *updates
 	if n == 0 {
-		paces, n = paces[:1], 2
+		paces, modes, n = paces[:1], modes[1:], 1
 	}
 	for _, pace := range paces {
 		row := fmt.Sprintf("| %v |", pace)
-		for _, prefers := range []bool{false, true} {
+		for _, prefers := range modes {
 			counts, sum, most := [replicas + 1]int{}, 0, 0
 			for seed := range uint64(n) {
 				n := moves(t, seed, pace, prefers)

@@ -162,9 +162,9 @@ func TestALeaderThatTakesNoRequestsIsAskedOnceAMinute(t *testing.T) {
 		if b.wraps(f.Err, elector.ErrUnanswered); !strings.Contains(f.Err.Error(), "this candidate has priority 2 and the leader 0") {
 			b.Errorf("it says %v", f.Err)
 		}
-		time.Sleep(10 * minTerm)
-		if n := len(high.rec.Failures()); n < 5 || n > 11 {
-			b.Errorf("asked %d times in ten minutes", n)
+		time.Sleep(4 * minTerm)
+		if n := len(high.rec.Failures()); n < 3 || n > 5 {
+			b.Errorf("asked %d times in five minutes", n)
 		}
 		b.ended(low)
 	})
