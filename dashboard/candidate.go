@@ -21,7 +21,7 @@ type candidate struct {
 	Seen     string // when it last published
 	Session  string // backend, user and address
 	Waiting  string // how long
-	Lease    string // of a leader, and how much of it is left
+	Lease    string // of a leader, how much of it is left, and the leader's priority
 	Judged   string // its health in words: since when, why, and the lowest good score
 	Metadata []pair
 	Hidden   int // pairs of metadata not shown
@@ -118,6 +118,9 @@ func holder(row db.AdvisoryLocksRow, now time.Time) candidate {
 	}
 	if c.Role == leads && c.lease != 0 {
 		c.Lease = c.leaseAt(now, row.ConnectedMicros != 0)
+		if row.Priority != 0 {
+			c.Lease += fmt.Sprintf("; priority %d", row.Priority)
+		}
 	}
 	if row.WaitingMicros != 0 {
 		c.Waiting = "waiting for " + lasting(now.Sub(db.Time(row.WaitingMicros)))

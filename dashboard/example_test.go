@@ -25,8 +25,8 @@ func openPool() *sql.DB {
 	mock.ExpectQuery("-- name: Clock").WillReturnRows(sqlmock.NewRows([]string{"micros"}).AddRow(1795262400_000000))
 	mock.ExpectQuery("-- name: AdvisoryLocks").WillReturnRows(sqlmock.NewRows([]string{
 		"key", "granted", "deputy", "pid", "application_name", "usename", "client_addr", "connected_micros", "waiting_micros", "last_micros",
-		"lease_millis", "since_micros", "in_transaction", "blocks", "prepared"}).
-		AddRow(elector.KeyFromName("orders"), true, false, 4712, "web-1", "orders_service", "10.0.4.11", 0, 0, 0, 10_000, 0, false, "", ""))
+		"lease_millis", "since_micros", "in_transaction", "priority", "blocks", "prepared"}).
+		AddRow(elector.KeyFromName("orders"), true, false, 4712, "web-1", "orders_service", "10.0.4.11", 0, 0, 0, 10_000, 0, false, 0, "", ""))
 	mock.ExpectRollback()
 	return pool
 }

@@ -176,3 +176,17 @@ func TestASeatOfAGroupIsExplained(t *testing.T) {
 		t.Errorf("it is explained %d times", n)
 	}
 }
+
+func TestALeaderShowsItsPriority(t *testing.T) {
+	row := session("a", time.Second)
+	for priority, want := range map[int32]string{0: "9 s left", -12: "9 s left; priority -12"} {
+		row.Priority = priority
+		if c := holder(row, noon); !strings.HasSuffix(c.Lease, want) {
+			t.Errorf("of priority %d: got %q", priority, c.Lease)
+		}
+	}
+	row.Granted, row.Deputy = false, true // which has led before, on this session
+	if c := holder(row, noon); c.Lease != "" {
+		t.Errorf("a deputy shows %q", c.Lease)
+	}
+}

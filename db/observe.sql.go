@@ -90,7 +90,7 @@ WITH locks AS MATERIALIZED (
             AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
             AND CASE WHEN l.objsubid OPERATOR(pg_catalog.=) 1
                 THEN ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $1::bigint
-                ELSE l.mode OPERATOR(pg_catalog.=) 'ShareLock' AND l.classid::bigint OPERATOR(pg_catalog.=) ANY ('{318473925, 1530767677, 521961639}'::bigint[])
+                ELSE l.mode OPERATOR(pg_catalog.=) 'ShareLock' AND l.classid::bigint OPERATOR(pg_catalog.=) ANY ('{318473925, 1530767677, 521961639, 1901988892}'::bigint[])
             END
     END
 )
@@ -103,6 +103,7 @@ SELECT
     COALESCE(told.lease, 0)::bigint AS lease_millis,
     COALESCE(told.since OPERATOR(pg_catalog.*) 1000000::bigint, 0)::bigint AS since_micros,
     COALESCE(told.inside, false)::boolean AS in_transaction,
+    COALESCE(told.priority, 0::bigint)::bit(32)::integer AS priority,
     (CASE WHEN l.pid IS NULL OR l.mode OPERATOR(pg_catalog.<>) 'ExclusiveLock' THEN l.mode ELSE '' END)::pg_catalog.text AS blocks,
     COALESCE(p.gid, '')::pg_catalog.text AS prepared,
     COALESCE(extract(epoch FROM a.state_change) OPERATOR(pg_catalog.*) 1000000::numeric, 0)::bigint AS renewed_micros,
@@ -111,8 +112,9 @@ FROM locks AS l
 LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
 LEFT JOIN (
     SELECT t.pid,
-        pg_catalog.max(t.low) FILTER (WHERE t.high OPERATOR(pg_catalog.<>) 521961639::bigint) AS lease,
+        pg_catalog.max(t.low) FILTER (WHERE t.high OPERATOR(pg_catalog.=) ANY ('{318473925, 1530767677}'::bigint[])) AS lease,
         pg_catalog.max(t.low) FILTER (WHERE t.high OPERATOR(pg_catalog.=) 521961639::bigint) AS since,
+        pg_catalog.max(t.low) FILTER (WHERE t.high OPERATOR(pg_catalog.=) 1901988892::bigint) AS priority,
         pg_catalog.bool_or(t.high OPERATOR(pg_catalog.=) 1530767677::bigint) AS inside
     FROM locks AS t
     WHERE t.objsubid OPERATOR(pg_catalog.=) 2
@@ -137,6 +139,7 @@ type HolderRow struct {
 	LeaseMillis     int64
 	SinceMicros     int64
 	InTransaction   bool
+	Priority        int32
 	Blocks          string
 	Prepared        string
 	RenewedMicros   int64
@@ -146,8 +149,9 @@ type HolderRow struct {
 // Holder is the session that holds the election's lock. Every role sees application_name,
 // usename and pid. Only the same role or a member of pg_monitor sees client_addr and the
 // start of the session; for others they are empty or 0. Times are in microseconds since 1970,
-// because the text of a timestamp depends on DateStyle. The lease, its scope and since when the
-// session leads are told by its locks (TryLock), and 0 or false if there are none. A session
+// because the text of a timestamp depends on DateStyle. The lease, its scope, since when the
+// session leads and its priority are told by its locks (TryLock, TellPriority), and 0 or false if
+// there are none. A session
 // that is not in pg_stat_activity any more has just ended. renewed_micros is when the session last
 // began or ended a statement, which others than the same role and pg_read_all_stats may not see
 // either, and asked_micros is when that was asked.
@@ -167,6 +171,7 @@ func (q *Queries) Holder(ctx context.Context, key int64) (HolderRow, error) {
 		&i.LeaseMillis,
 		&i.SinceMicros,
 		&i.InTransaction,
+		&i.Priority,
 		&i.Blocks,
 		&i.Prepared,
 		&i.RenewedMicros,

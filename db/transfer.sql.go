@@ -113,7 +113,8 @@ type RequestsRow struct {
 //
 // Others choose how many locks there are. So it reads pg_locks once, and has no join whose plan
 // would hang on an estimate: an ANY within CASE is a hash table. Of more than a thousand locks it
-// returns those of the sessions that share the fewest; a session that makes a request shares one. A prepared
+// returns those of the sessions that share the fewest; a session that makes a request shares one, or with its
+// priority (TellPriority), which is listed too, two. A prepared
 // transaction, which has no pid, makes none. On a server that was not started at that time, as
 // TryTransactionLock has it, there are none: its process ids are others.
 func (q *Queries) Requests(ctx context.Context, arg RequestsParams) ([]RequestsRow, error) {

@@ -33,6 +33,7 @@ import (
 
 	"github.com/pgelector/pgelector/e2e/must"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/internal/preference"
 )
 
 // shared is the server of the tests that do not break it.
@@ -49,6 +50,7 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", parallel); err != nil {
 		panic(err)
 	}
+	preference.MinTerm = 100 * time.Millisecond // no test waits for a minute
 	goleak.VerifyTestMain(shared.Around(m))
 }
 

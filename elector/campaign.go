@@ -25,6 +25,9 @@ func (a *attempts) Acquire(ctx context.Context, k *election.Election) election.A
 	if e.campaign == nil {
 		e.campaign = &campaign{began: time.Now()}
 		e.campaign.unsubscribe = e.subscribeCampaign()
+		if e.prefer.chosen && !k.Once() {
+			e.campaign.stopAsking = e.looksForLower()
+		}
 	}
 	if err := pooled.CheckSize(e.pool, e.pins()); err != nil {
 		return k.Source().Fail(err)
@@ -57,6 +60,9 @@ func (a *attempts) Close() {
 func (e *Elector) endCampaign() {
 	if e.campaign != nil {
 		e.campaign.unsubscribe()
+		if e.campaign.stopAsking != nil {
+			e.campaign.stopAsking()
+		}
 		e.campaign = nil
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/pgelector/pgelector/internal/lockdelay"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pooled"
+	"github.com/pgelector/pgelector/internal/preference"
 	"github.com/pgelector/pgelector/internal/preflight"
 	"github.com/pgelector/pgelector/internal/queue"
 	"github.com/pgelector/pgelector/internal/seat"
@@ -66,6 +67,9 @@ func (c *config) sessions(to sources, more []election.Part) election.SessionConf
 	parts = append(parts, more...)
 	if c.delays {
 		parts = append(parts, lockdelay.New(c.lockDelay, to.scope.InTransaction))
+	}
+	if c.prefer.chosen {
+		parts = append(parts, &preference.Part{Priority: c.prefer.priority})
 	}
 	if c.synchronous {
 		parts = append(parts, syncrep.New(c.longestLease))

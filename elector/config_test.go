@@ -268,6 +268,7 @@ func TestOnlyThePartsThatAnOptionTurnsOnAreMade(t *testing.T) {
 		{nil, nil},
 		{[]Option{WithSynchronousStandby(time.Minute)}, []string{"syncrep.Part"}},
 		{[]Option{WithLockDelay(time.Minute)}, []string{"lockdelay.Part"}},
+		{[]Option{WithPriority(0)}, []string{"preference.Part"}},
 	} {
 		if got, want := parts(c.opts...), slices.Concat(always, c.more, last); !slices.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)

@@ -32,9 +32,9 @@
 //
 // The options, by purpose:
 //
-//   - who: [WithCandidateID], [WithKey]
+//   - who: [WithCandidateID], [WithKey], [WithPriority], [WithPreemptDelay]
 //   - how long: [WithLease], [WithHeartbeatInterval], [WithDrain], [WithHold]
-//   - how followers try: [WithTakeover], [WithRetryInterval], [WithDeputyInterval],
+//   - followers: [WithTakeover], [WithRetryInterval], [WithDeputyInterval],
 //     [WithBackoff], [WithMaxAttempts], [WithReadOnlyTimeout], [WithNotifier]
 //   - on which servers: [WithScope], [WithLockDelay], [WithSynchronousStandby], [WithTokenEpoch]
 //   - when to step down: [WithHealth], [WithValidateInterval], [WithRequests], [WithGracefulRelease]

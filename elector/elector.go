@@ -20,10 +20,11 @@ type Elector struct {
 	term     atomic.Pointer[Term]    // the last one, if any, which may have ended
 
 	// What the one call of Run, TryRun, Start, Campaign or TryCampaign owns.
-	called   context.Context // that call's
-	byHand   bool            // that call is Campaign or TryCampaign
-	campaign *campaign       // that goes on; nil before the first attempt, and during a term
-	wakeUps  *wakeup.Calls   // of that campaign
+	called     context.Context // that call's
+	byHand     bool            // that call is Campaign or TryCampaign
+	campaign   *campaign       // that goes on; nil before the first attempt, and during a term
+	wakeUps    *wakeup.Calls   // of that campaign
+	preempting sync.WaitGroup  // of who asks a leader of lower priority for its lock
 
 	mu         sync.Mutex
 	claimed    chan struct{}     // closed at the end of the one campaign or term; nil without one

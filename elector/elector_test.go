@@ -140,7 +140,7 @@ func TestTwoAnswersOfTheServerAreOfOneTermIfTheySayTheSame(t *testing.T) {
 		{holder.Holder{PID: 7}, true}, // it does not say yet
 		{holder.Holder{PID: 8}, false},
 	} {
-		if goesOn(leader, c.now) != c.want || goesOn(c.now, leader) != c.want {
+		if leader.GoesOn(c.now) != c.want || c.now.GoesOn(leader) != c.want {
 			t.Errorf("%+v: got %t", c.now, !c.want)
 		}
 	}
@@ -173,7 +173,7 @@ func TestTheCauseOfATermThatEndsOnRequestSaysWhoAskedForWhat(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			withdrawn := term.answer(c.request)
+			withdrawn := term.answer(c.request, nil)
 			e.announcer.flush()
 			switch cause := context.Cause(term.ctx); {
 			case c.want == "":
@@ -219,7 +219,7 @@ func TestARequestToATermThatHasJustEndedIsAnswered(t *testing.T) {
 			synctest.Wait()
 			return slices.ContainsFunc(server.Locks(), func(l electortest.Lock) bool { return l.Guard && l.Key == answer })
 		}
-		withdrawn := term.answer(inbox.Request{Key: inbox.ResignKey(KeyFromName("orders")), Answer: answer})
+		withdrawn := term.answer(inbox.Request{Key: inbox.ResignKey(KeyFromName("orders")), Answer: answer}, nil)
 		if !answered() {
 			t.Errorf("nobody holds the lock that answers: %+v", server.Locks())
 		}
@@ -244,7 +244,7 @@ func TestNothingOfATermIsAnnouncedOnceItHasEnded(t *testing.T) {
 	term := &Term{candidate: n, ctx: ctx}
 	for range 2 {
 		n.announcer.heartbeat(ctx, hooks.Heartbeat{})
-		term.answer(inbox.Request{Key: inbox.ResignKey(n.key)})
+		term.answer(inbox.Request{Key: inbox.ResignKey(n.key)}, nil)
 		n.announcer.flush()
 		end()
 	}

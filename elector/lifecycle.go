@@ -67,6 +67,7 @@ func (e *Elector) unclaim() {
 // after it.
 func (e *Elector) releaseClaim() {
 	e.endCampaign()
+	e.preempting.Wait()
 	e.monitor.stop()
 	e.announcer.flush()
 	e.unclaim()

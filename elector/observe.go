@@ -51,6 +51,7 @@ type Leader struct {
 	Lease     time.Duration
 	Scope     Scope     // SessionScope or TransactionScope; Auto if unknown
 	ElectedAt time.Time // when its term began, to the second; zero on a shared session ([NewSession]), and for a moment at first
+	Priority  int32     // WithPriority; 0 without it, and for a moment at first
 
 	// By the server's clock: when the session last began or ended a statement, when the server ends it
 	// unless it does so again, and when the server was asked. The first two are zero if there is no lease, or if
@@ -90,7 +91,7 @@ func (l Leader) Alive() Liveness {
 
 func leaderOf(h holder.Holder) Leader {
 	l := Leader{CandidateID: h.CandidateID, PID: h.PID, User: h.User, Addr: h.Addr, SessionAt: h.SessionAt,
-		Lease: h.Lease, Scope: Scope(h.Scope), ElectedAt: h.ElectedAt, AskedAt: h.AskedAt}
+		Lease: h.Lease, Scope: Scope(h.Scope), ElectedAt: h.ElectedAt, Priority: h.Priority, AskedAt: h.AskedAt}
 	if h.Lease != 0 && !h.RenewedAt.IsZero() {
 		l.RenewedAt, l.ExpiresAt = h.RenewedAt, h.RenewedAt.Add(h.Lease)
 	}
@@ -118,11 +119,12 @@ type Candidate struct {
 	Lease     time.Duration
 	Scope     Scope
 	ElectedAt time.Time
+	Priority  int32
 }
 
 func candidateOf(l Leader) Candidate {
 	return Candidate{CandidateID: l.CandidateID, PID: l.PID, User: l.User, Addr: l.Addr, SessionAt: l.SessionAt,
-		Lease: l.Lease, Scope: l.Scope, ElectedAt: l.ElectedAt}
+		Lease: l.Lease, Scope: l.Scope, ElectedAt: l.ElectedAt, Priority: l.Priority}
 }
 
 // Leader asks the server who leads, by one statement on a connection of the pool, and by one

@@ -159,9 +159,17 @@ type config struct {
 	notifier        Notifier
 	tokenEpoch      int64
 	takesRequests   bool
+	prefer          preferring
 
 	validateInterval time.Duration
 	validateChosen   bool
+}
+
+// preferring is whether, and how much, a candidate should lead.
+type preferring struct {
+	chosen   bool // WithPriority
+	priority int32
+	delay    time.Duration // WithPreemptDelay; 0 if that was not used
 }
 
 // onSharedSession is an option of each election of a shared session, and of the session.
@@ -189,6 +197,7 @@ const (
 	defaultValidate        = time.Second
 	minValidate            = 100 * time.Millisecond // PostgreSQL spends 50 µs or more on a look into pg_locks
 	backoffGrowth          = 5                      // the longest backoff, in shortest ones, when not chosen
+	defaultPreemptDelay    = 10 * time.Second
 	maxCandidateID         = 63
 	maxHold                = 24 * time.Hour
 )
@@ -621,6 +630,36 @@ func WithRequests(take bool) CommonOption {
 	return commonOption{set(func(c *config) { c.takesRequests = take })}
 }
 
+// WithPriority says how much this candidate should lead: any int32, more is higher. Once it has been up and well (WithHealth,
+// ReportHealth) for WithPreemptDelay, and the term of a leader of lower priority is a minute old, or that delay if it is longer, it
+// asks the leader to transfer the lock, as RequestTransfer does. The leader's work returns first, and its OnDemoted receives
+// hooks.Preempted. Of several candidates the first one wins. A candidate asks once for each term; if the term goes on, because the
+// candidate did not come in time, say, it asks again after as long as the term had to be old.
+//
+// It is a preference, not a promise: the deputy may have any priority, a failover is as fast as without the option, and leadership
+// then moves once more. It moves back, too, what an operator has moved by RequestTransfer.
+//
+// Default: none; others see 0, and the candidate asks nobody. So give every candidate of an election a priority. Leader and
+// Candidates show the leader's to any role.
+//
+// A leader holds one advisory lock more. A follower looks who leads once per retry interval, by one statement, and needs one
+// connection more while it asks: the pool must allow three, and one more with WithSynchronousStandby, or for a deputy in transaction scope. A candidate of a shared session, and so of shard.Run, cannot have a
+// priority, nor one with WithRequests(false). TryRun and TryCampaign tell the priority, and ask nobody.
+func WithPriority(n int32) SessionOption {
+	return sessionOption{set(func(c *config) { c.prefer.chosen, c.prefer.priority = true, n })}
+}
+
+// WithPreemptDelay sets for how long a candidate with WithPriority is up and well before it asks a leader of lower priority for the lock.
+// It counts from the start of the campaign, or since the candidate became healthy. Default 10 s, at least 10 ms, at most 24 h. All
+// candidates of an election should have the same: a leader also refuses such requests until its own term is as old as its own delay, and at
+// least a minute.
+func WithPreemptDelay(d time.Duration) SessionOption {
+	return sessionOption{func(c *config) error {
+		c.prefer.delay = d
+		return check(minRetry <= d && d <= maxRetry, "WithPreemptDelay", d, "want %v <= delay <= %v", minRetry, maxRetry)
+	}}
+}
+
 func configure[O Option](election string, opts []O) (config, error) {
 	c := config{lease: lease.Lease{Length: defaultLease}, readOnlyTimeout: defaultReadOnlyTimeout, gracefulRelease: true, takesRequests: true, healthPolicy: HealthPolicy{Minimum: defaultMinimum}}
 	if err := CheckElection(election); err != nil {
@@ -640,11 +679,32 @@ func configure[O Option](election string, opts []O) (config, error) {
 	if c.scope == TransactionScope && (c.shared || c.synchronous) {
 		return c, fmt.Errorf("%w: WithScope(TransactionScope): want SessionScope or Auto for a shared session, whose locks end one by one, and with WithSynchronousStandby", ErrConfig)
 	}
+	if err := c.prefer.complete(&c); err != nil {
+		return c, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
 	c.complete(election)
 	if err := c.checkLease(); err != nil {
 		return c, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	return c, nil
+}
+
+// complete says why there cannot be a preference, and fills in the delay.
+func (p *preferring) complete(c *config) error {
+	priority := valueOf("WithPriority", p.priority)
+	switch {
+	case !p.chosen && p.delay != 0:
+		return &OptionError{[]OptionValue{valueOf("WithPreemptDelay", p.delay)}, "want a priority, too: a candidate without one asks nobody for the lock"}
+	case !p.chosen:
+	case c.shared:
+		return &OptionError{[]OptionValue{priority}, "a shared session, and so a member of a group of shards, cannot have a priority: its one connection " +
+			"holds the locks of many elections: use elector.New for an election that should have a leader of your choice"}
+	case !c.takesRequests:
+		return &OptionError{[]OptionValue{priority, valueOf("WithRequests", false)}, "want one of them: a priority moves leadership by a request to the leader"}
+	case p.delay == 0:
+		p.delay = defaultPreemptDelay
+	}
+	return nil
 }
 
 // complete fills in what was not chosen.
@@ -694,10 +754,17 @@ func (c *config) lookEvery() time.Duration {
 
 // pins is how many connections a session pins.
 func (c *config) pins() int {
+	n := 1
 	if c.synchronous {
-		return 2
+		n++
 	}
-	return 1
+	if c.prefer.chosen { // a deputy may ask for the lock, on a connection more
+		n++
+	}
+	if c.prefer.chosen && c.sitsInside() && c.scope != SessionScope { // and may have two connections
+		n++
+	}
+	return n
 }
 
 // leaseOf is a lease of that length, with the heartbeat interval and the drain that follow

@@ -100,6 +100,9 @@ func TestABadOptionIsRefusedByNameAndInequality(t *testing.T) {
 		{healthy(elector.HealthPolicy{CampaignAfter: 1001}), "WithHealth: CampaignAfter 1001: want 1 <= n <= 1000"},
 		{elector.WithLockDelay(10*time.Second - 1), "WithLockDelay(9.999999999s) with WithLease(10s): want the longest lease of all candidates: 10s <= longest lease <= 24h0m0s"},
 		{elector.WithLockDelay(24*time.Hour + 1), "<= longest lease <= 24h0m0s"},
+		{elector.WithPreemptDelay(10*time.Millisecond - 1), "WithPreemptDelay(9.999999ms): want 10ms <= delay <= 24h0m0s"},
+		{elector.WithPreemptDelay(24*time.Hour + 1), "want 10ms <= delay <= 24h0m0s"},
+		{elector.WithPreemptDelay(time.Minute), "WithPreemptDelay(1m0s): want a priority, too"},
 		{elector.WithNotifier(nil), "WithNotifier(nil): want a notifier"},
 		{elector.WithHooks(nil), "WithHooks: hook 1: hooks: <nil> receives no event"},
 		{elector.WithHooks(hooks.Funcs{Error: func(context.Context, hooks.Failure) {}}, calledNothing{}), "WithHooks: hook 2: hooks: elector_test.calledNothing receives no event"},
@@ -138,6 +141,18 @@ func TestAPoolThatIsTooSmallIsRefused(t *testing.T) {
 		if _, ownErr := elector.New(pool, "orders"); errors.Is(err, elector.ErrConfig) != refused || errors.Is(ownErr, elector.ErrConfig) != refused {
 			t.Errorf("of %d: got %v and %v", n, err, ownErr)
 		}
+	}
+}
+
+func TestAPriorityIsRefusedWhereItCannotWork(t *testing.T) {
+	_, err := elector.New(newPool(t), "orders", elector.WithPriority(-3), elector.WithRequests(false))
+	if want := "WithPriority(-3) with WithRequests(false): want one of them: a priority moves leadership by a request to the leader"; !errors.Is(err, elector.ErrConfig) || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("got %v", err)
+	}
+	pool := newPool(t)
+	pool.SetMaxOpenConns(2)
+	if _, err := elector.New(pool, "orders", elector.WithPriority(1)); !errors.Is(err, elector.ErrConfig) || !strings.Contains(err.Error(), "want at least 3") {
+		t.Errorf("got %v", err)
 	}
 }
 
@@ -211,6 +226,21 @@ func TestWithHooksMayBeUsedMoreThanOnce(t *testing.T) {
 	}
 }
 
+func TestSettingsSayThePriority(t *testing.T) {
+	for _, c := range []struct {
+		opts  []elector.Option
+		delay time.Duration
+	}{
+		{[]elector.Option{elector.WithPriority(-3)}, 10 * time.Second},
+		{[]elector.Option{elector.WithPriority(-3), elector.WithPreemptDelay(time.Minute)}, time.Minute},
+	} {
+		e, err := elector.New(newPool(t), "orders", c.opts...)
+		if err != nil || e.Settings().Priority != -3 || e.Settings().PreemptDelay != c.delay {
+			t.Errorf("got %+v, %v", e.Settings(), err)
+		}
+	}
+}
+
 func TestSettingsAreThoseInForce(t *testing.T) {
 	e, err := elector.New(newPool(t), "orders", elector.WithLease(20*time.Second), elector.WithRequests(false), elector.WithLockDelay(time.Minute))
 	want := elector.Settings{Lease: 20 * time.Second, HeartbeatInterval: 4 * time.Second, Drain: 4 * time.Second, Validity: 14 * time.Second,
@@ -261,6 +291,8 @@ func TestAnOptionIsAcceptedOnlyWhereItIsUsed(t *testing.T) {
 		"WithKey":                {elector.WithKey(1), false, true, true},
 		"WithGracefulRelease":    {elector.WithGracefulRelease(true), false, false, false},
 		"WithTakeover":           {elector.WithTakeover(elector.Poll), true, false, false},
+		"WithPriority":           {elector.WithPriority(1), true, false, false},
+		"WithPreemptDelay":       {elector.WithPreemptDelay(time.Second), true, false, false},
 		"WithLockDelay":          {elector.WithLockDelay(time.Minute), true, false, false},
 		"WithSynchronousStandby": {elector.WithSynchronousStandby(time.Minute), false, false, false},
 		"WithBackoff":            {elector.WithBackoff(time.Second, time.Second), true, true, false},
@@ -284,7 +316,8 @@ func TestABadSessionIsRefused(t *testing.T) {
 	for want, opt := range map[string]elector.SessionOption{
 		"WithLease(0s)":      elector.WithLease(0),
 		"WithTakeover(Wait)": elector.WithTakeover(elector.Wait),
-		"option 1 is nil":    nil,
+		"WithPriority(1): a shared session, and so a member of a group of shards, cannot have a priority": elector.WithPriority(1),
+		"option 1 is nil": nil,
 	} {
 		s, err := elector.NewSession(newPool(t), opt)
 		if !errors.Is(err, elector.ErrConfig) || s != nil || !strings.Contains(err.Error(), want) {
@@ -401,7 +434,7 @@ func TestWhatALogShowsCanBeRead(t *testing.T) {
 	}
 	for want, value := range map[string]any{
 		"lease=10s heartbeat=2s drain=2s validity=7s retry=3s deputy=100ms scope=auto takeover=deputy requests=true " +
-			"backoff=1s..5s attempts=0 minimum=0.5 check=0s stepdown=0 campaign=0 stay=false validate=1s lockdelay=0s hold=0s listens=false": e.Settings(),
+			"backoff=1s..5s attempts=0 minimum=0.5 check=0s stepdown=0 campaign=0 stay=false validate=1s lockdelay=0s hold=0s priority=0 preempt=0s listens=false": e.Settings(),
 		`candidate "web-1" of election "orders"`: e,
 		"auto":                                   elector.Auto,
 		"session":                                elector.SessionScope,

@@ -15,6 +15,7 @@ import (
 	"github.com/pgelector/pgelector/internal/inbox"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pooled"
+	"github.com/pgelector/pgelector/internal/preference"
 	"github.com/pgelector/pgelector/internal/wakeup"
 )
 
@@ -91,7 +92,7 @@ func request(ctx context.Context, pool *sql.DB, election, successor string, opts
 		return leaderOf(leader), fmt.Errorf("%w: a request from the work of the leader itself, which would wait for its own return: "+
 			"return from lead, or call Term.TransferTo", ErrConfig)
 	}
-	if err := askLeader(ctx, pool, c, leader, successor); err != nil {
+	if err := askLeader(ctx, pool, c, leader, successor, nil); err != nil {
 		return leaderOf(leader), err
 	}
 	next, err := nextLeader(ctx, pool, c)
@@ -102,13 +103,13 @@ func request(ctx context.Context, pool *sql.DB, election, successor string, opts
 }
 
 // askLeader returns nil once the leader's session does not hold the lock any more, or says that it
-// has let go of it, or can do no more.
-func askLeader(ctx context.Context, pool *sql.DB, c config, leader holder.Holder, successor string) error {
+// has let go of it, or can do no more. The request tells the priority of the successor, unless that is nil.
+func askLeader(ctx context.Context, pool *sql.DB, c config, leader holder.Holder, successor string, priority *int32) error {
 	key := inbox.ResignKey(c.key)
 	if successor != "" {
 		key = inbox.TransferKey(c.key)
 	}
-	asking, err := inbox.Send(ctx, pool, leader.PID, key, successor)
+	asking, err := inbox.Send(ctx, pool, leader.PID, key, successor, priority)
 	if err != nil {
 		return fmt.Errorf("elector: make a request to the leader: %w", pgerr.Explain(err))
 	}
@@ -124,7 +125,7 @@ func askLeader(ctx context.Context, pool *sql.DB, c config, leader holder.Holder
 		}
 		if err == nil {
 			now, held, failed := asking.Holder(ctx, c.key)
-			if failed == nil && (!held || !goesOn(leader, now)) {
+			if failed == nil && (!held || !leader.GoesOn(now)) {
 				return nil
 			}
 			err = failed
@@ -141,15 +142,6 @@ func askLeader(ctx context.Context, pool *sql.DB, c config, leader holder.Holder
 			return fmt.Errorf("elector: wait for the leader to let go: %w", err)
 		}
 	}
-}
-
-// goesOn reports whether two answers of the server, before and now, are of one term. In
-// transaction scope two terms can share a backend.
-func goesOn(before, now holder.Holder) bool {
-	if before.ElectedAt.IsZero() || now.ElectedAt.IsZero() { // its first moment, or a shared session
-		return now.PID == before.PID
-	}
-	return now.PID == before.PID && now.CandidateID == before.CandidateID && now.ElectedAt.Equal(before.ElectedAt)
 }
 
 // nextLeader is who leads next, or zero if that takes too long.
@@ -186,7 +178,7 @@ func (e *Elector) hear(all []inbox.Request) {
 		}
 		withdrawn := before[r.Transaction]
 		if t := e.term.Load(); withdrawn == nil && t != nil && t.ctx.Err() == nil { // else the lock is at its barrier, say
-			withdrawn = t.answer(r)
+			withdrawn = t.answer(r, priorityOf(r, all))
 		}
 		if withdrawn != nil {
 			standing[r.Transaction] = withdrawn
@@ -199,9 +191,9 @@ func (e *Elector) hear(all []inbox.Request) {
 	}
 }
 
-// answer takes up a request. It returns nil if that is not its turn yet, and otherwise what is to
+// answer takes up a request, with the priority of the successor if who asks has told one. It returns nil if that is not its turn yet, and otherwise what is to
 // be called when it is withdrawn.
-func (t *Term) answer(r inbox.Request) (withdrawn func()) {
+func (t *Term) answer(r inbox.Request, priority *int32) (withdrawn func()) {
 	transfer := r.Key == inbox.TransferKey(t.key)
 	by, successor := describe(r, transfer), r.Application
 	refused := error(nil)
@@ -216,13 +208,21 @@ func (t *Term) answer(r inbox.Request) (withdrawn func()) {
 		t.reportRequest(refused)
 		return func() {}
 	}
+	reason, cause := hooks.Requested, fmt.Errorf("%w: %s", ErrResigned, by)
+	if transfer && priority != nil {
+		if !t.yieldsTo(*priority) {
+			stands, withdraw := context.WithCancel(context.Background())
+			go handover.Answer(t.lock, r.Answer, stands)
+			return withdraw
+		}
+		reason, cause = hooks.Preempted, fmt.Errorf("%w: %s has priority %d, this candidate %d", ErrResigned, successor, *priority, t.prefer.priority)
+	}
 	if transfer && !t.requested.TryLock() {
 		return nil
 	}
-	cause := fmt.Errorf("%w: %s", ErrResigned, by)
 	stands, withdraw := context.WithCancel(context.Background())
 	if transfer {
-		go t.transferOnRequest(stands, r, cause)
+		go t.transferOnRequest(stands, r, reason, cause)
 	} else {
 		t.end(hooks.Requested, cause) // or it has just ended for another reason
 		go t.tellEnded(stands, r)
@@ -248,9 +248,9 @@ func describe(r inbox.Request, transfer bool) string {
 
 // transferOnRequest is TransferTo for as long as the request stands. It does not say that the work
 // has returned, and if the term goes on, it tells the one who asks.
-func (t *Term) transferOnRequest(stands context.Context, r inbox.Request, cause error) {
+func (t *Term) transferOnRequest(stands context.Context, r inbox.Request, reason hooks.Reason, cause error) {
 	defer t.requested.Unlock()
-	absent := t.transfer(stands, r.Application, hooks.Requested, cause)
+	absent := t.transfer(stands, r.Application, reason, cause)
 	switch {
 	case t.endIfOver() != nil:
 		t.tellEnded(stands, r)
@@ -271,4 +271,19 @@ func (t *Term) tellEnded(stands context.Context, r inbox.Request) {
 func (t *Term) reportRequest(err error) {
 	a := t.announcer
 	a.enqueue(announcement{term: t.ctx, call: a.failure(t.ctx, hooks.Failure{Op: hooks.OpRequest, Err: err})})
+}
+
+// yieldsTo reports whether the term ends in favor of a candidate of that priority.
+func (t *Term) yieldsTo(priority int32) bool {
+	return priority > t.prefer.priority && time.Since(t.ElectedAt()) >= preference.Due(t.prefer.delay)
+}
+
+// priorityOf is the priority that who makes a request tells with it; nil if none.
+func priorityOf(r inbox.Request, all []inbox.Request) *int32 {
+	for _, other := range all {
+		if n, told := preference.Told(other.Key); told && other.Transaction == r.Transaction {
+			return &n
+		}
+	}
+	return nil
 }

@@ -33,6 +33,9 @@ type Settings struct {
 	LockDelay time.Duration // WithLockDelay; 0: off
 	Hold      time.Duration // WithHold; 0: off
 
+	Priority     int32         // WithPriority
+	PreemptDelay time.Duration // WithPreemptDelay; 0 without WithPriority
+
 	// ListensForLoss is whether a leader hears at once that the server has ended its session,
 	// as it does with pgx. Otherwise, as with lib/pq, it looks every 250 ms. It is false before
 	// the first attempt.
@@ -42,10 +45,10 @@ type Settings struct {
 // String is one line for a log, such as "lease=10s heartbeat=2s … takeover=deputy".
 func (s Settings) String() string {
 	return fmt.Sprintf("lease=%v heartbeat=%v drain=%v validity=%v retry=%v deputy=%v scope=%v takeover=%v requests=%t "+
-		"backoff=%v..%v attempts=%d minimum=%v check=%v stepdown=%d campaign=%d stay=%t validate=%v lockdelay=%v hold=%v listens=%t",
+		"backoff=%v..%v attempts=%d minimum=%v check=%v stepdown=%d campaign=%d stay=%t validate=%v lockdelay=%v hold=%v priority=%d preempt=%v listens=%t",
 		s.Lease, s.HeartbeatInterval, s.Drain, s.Validity, s.RetryInterval, s.DeputyInterval, s.Scope, s.Takeover, s.Requests,
 		s.BackoffMin, s.BackoffMax, s.MaxAttempts, s.Health.Minimum, s.Health.Interval, s.Health.StepDownAfter, s.Health.CampaignAfter, s.Health.StayWhenUnhealthy,
-		s.ValidateInterval, s.LockDelay, s.Hold, s.ListensForLoss)
+		s.ValidateInterval, s.LockDelay, s.Hold, s.Priority, s.PreemptDelay, s.ListensForLoss)
 }
 
 // String is the scope's name: "auto", "session" or "transaction".
@@ -78,7 +81,7 @@ func (e *Elector) Settings() Settings {
 	s := Settings{Lease: e.lease.Length, HeartbeatInterval: e.lease.Heartbeat, Drain: e.lease.Drain, Validity: e.lease.Validity(),
 		RetryInterval: e.retryEvery(), DeputyInterval: e.deputyInterval, Scope: e.scope, Takeover: e.takeover, Requests: e.takesRequests,
 		BackoffMin: e.backoff.Min, BackoffMax: e.backoff.Max, MaxAttempts: e.maxAttempts, Health: e.healthPolicy,
-		ValidateInterval: e.validation.InForce(e.lease.Heartbeat), LockDelay: e.lockDelay, Hold: e.hold, ListensForLoss: e.found.ListensForLoss() == nil}
+		ValidateInterval: e.validation.InForce(e.lease.Heartbeat), LockDelay: e.lockDelay, Hold: e.hold, Priority: e.prefer.priority, PreemptDelay: e.prefer.delay, ListensForLoss: e.found.ListensForLoss() == nil}
 	if e.found.InTransaction() {
 		s.Scope, s.ValidateInterval = TransactionScope, s.HeartbeatInterval
 		if !e.sitsInside() {

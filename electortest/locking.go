@@ -72,11 +72,12 @@ const (
 	leaseClass       = 318473925
 	leaseClassInside = 1530767677
 	sinceClass       = 521961639
+	priorityClass    = 1901988892
 )
 
 func (id lockID) tells() bool {
 	class := id.key >> 32
-	return id.objsubid == 2 && (class == leaseClass || class == leaseClassInside || class == sinceClass)
+	return id.objsubid == 2 && (class == leaseClass || class == leaseClassInside || class == sinceClass || class == priorityClass)
 }
 
 // tellsOfSession reports whether the lock tells the lease of a session outside a transaction.
@@ -106,21 +107,23 @@ func (x *execution) tellSince(s scope) error {
 	return err
 }
 
-// told is what a backend's locks tell: its lease, since when it leads, and whether inside a
-// transaction.
+// told is what a backend's locks tell: its lease, since when it leads, whether inside a
+// transaction, and its priority.
 func (s *Server) told(b *backend) []any {
 	var lease, since int64
-	inside := false
+	inside, priority := false, int64(0)
 	for _, id := range s.locks.of(b) {
 		switch low := int64(uint32(id.key)); {
 		case !id.tells():
 		case id.key>>32 == sinceClass:
 			since = low
+		case id.key>>32 == priorityClass:
+			priority = int64(int32(low))
 		default:
 			lease, inside = low, id.key>>32 == leaseClassInside
 		}
 	}
-	return []any{lease, since * 1_000_000, inside}
+	return []any{lease, since * 1_000_000, inside, priority}
 }
 
 // overdue is how long ago a backend's lease ran out; 0 if it has not, or there is none.
@@ -176,6 +179,11 @@ func holdsLock(x *execution, m *message) (Answer, error) {
 func tryPair(x *execution, m *message) (Answer, error) {
 	granted, err := x.server.locks.try(x.backend, twoIntegers(m.integer(1), m.integer(2)), exclusive, m.scopeOf(0))
 	return one(granted), err
+}
+
+func tellPriority(x *execution, m *message) (Answer, error) {
+	told, err := x.server.locks.try(x.backend, twoIntegers(priorityClass, m.integer(1)), shared, m.scopeOf(0))
+	return one(told), err
 }
 
 func pairIsFree(x *execution, m *message) (Answer, error) {

@@ -50,6 +50,7 @@ var statements = named(map[string]func(*execution, *message) (Answer, error){
 	db.PingTransaction:     pingTransaction,
 	db.ShowsSnapshot:       showsSnapshot,
 	db.NamedStatement:      namedStatement,
+	db.TellPriority:        tellPriority,
 	db.TryInTransaction:    tryInTransaction,
 	db.RepeatableRead:      nothing,
 	db.ReadCommitted:       nothing,

@@ -49,6 +49,7 @@ type Reason string
 const (
 	Resigned     Reason = "resigned"      // Term.Resign was called, or lead returned nil
 	Requested    Reason = "requested"     // somebody asked for it (elector.RequestResign, RequestTransfer), or waits for the end of the leader's transaction; Demoted.Err says who
+	Preempted    Reason = "preempted"     // a candidate of higher priority asked for the lock (elector.WithPriority); Demoted.Err says which
 	Shutdown     Reason = "shutdown"      // the context of Run, TryRun or Start ended, or Stop or Close was called
 	SessionLost  Reason = "session_lost"  // the server ended the session, or the connection broke
 	LeaseExpired Reason = "lease_expired" // no heartbeat was answered, or no commit acknowledged (elector.WithSynchronousStandby), in time
@@ -58,7 +59,7 @@ const (
 
 // Reasons returns every Reason, so that metrics can start every series at 0.
 func Reasons() []Reason {
-	return []Reason{Resigned, Requested, Shutdown, SessionLost, LeaseExpired, Unhealthy, LeadFailed}
+	return []Reason{Resigned, Requested, Preempted, Shutdown, SessionLost, LeaseExpired, Unhealthy, LeadFailed}
 }
 
 // LeaderChanged is reported when a candidate, leader or not, sees that another session

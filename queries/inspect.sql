@@ -25,12 +25,13 @@ WITH every AS MATERIALIZED (
     END
 ), told AS MATERIALIZED (
     SELECT t.pid,
-        pg_catalog.max(t.low) FILTER (WHERE t.high OPERATOR(pg_catalog.<>) 521961639::bigint) AS lease,
+        pg_catalog.max(t.low) FILTER (WHERE t.high OPERATOR(pg_catalog.=) ANY ('{318473925, 1530767677}'::bigint[])) AS lease,
         pg_catalog.max(t.low) FILTER (WHERE t.high OPERATOR(pg_catalog.=) 521961639::bigint) AS since,
+        pg_catalog.max(t.low) FILTER (WHERE t.high OPERATOR(pg_catalog.=) 1901988892::bigint) AS priority,
         pg_catalog.bool_or(t.high OPERATOR(pg_catalog.=) 1530767677::bigint) AS inside
     FROM every AS t
     WHERE t.objsubid OPERATOR(pg_catalog.=) 2 AND t.mode OPERATOR(pg_catalog.=) 'ShareLock' AND t.granted
-        AND t.high OPERATOR(pg_catalog.=) ANY ('{318473925, 1530767677, 521961639}'::bigint[])
+        AND t.high OPERATOR(pg_catalog.=) ANY ('{318473925, 1530767677, 521961639, 1901988892}'::bigint[])
     GROUP BY t.pid
 ), parts AS (
     SELECT e.pid, e.prepared_by, e.waitstart, e.mode,
@@ -81,6 +82,7 @@ SELECT
     COALESCE(told.lease, 0)::bigint AS lease_millis,
     COALESCE(told.since OPERATOR(pg_catalog.*) 1000000::bigint, 0)::bigint AS since_micros,
     COALESCE(told.inside, false)::boolean AS in_transaction,
+    COALESCE(told.priority, 0::bigint)::bit(32)::integer AS priority,
     COALESCE(p.blocks, '')::pg_catalog.text AS blocks,
     COALESCE(x.gid, '')::pg_catalog.text AS prepared
 FROM listed AS p

@@ -23,6 +23,7 @@ type ledger struct {
 	present map[candidateKey]*presence
 	leaving map[candidateKey]bool
 	of      map[candidateKey]json.RawMessage // metadata of one election, instead of that of all
+	prefers map[candidateKey]int32           // the priorities of candidates that have one
 	waiting []term                           // the oldest first
 	dropped int64
 	refused []error // not reported yet
@@ -84,10 +85,11 @@ type candidate struct {
 
 	health   *elector.Health // nil if unknown
 	metadata json.RawMessage // nil for that of all elections
+	priority *int32          // nil for none
 }
 
 func newLedger(grace time.Duration) *ledger {
-	return &ledger{grace: grace, present: map[candidateKey]*presence{}, leaving: map[candidateKey]bool{}, of: map[candidateKey]json.RawMessage{}}
+	return &ledger{grace: grace, present: map[candidateKey]*presence{}, leaving: map[candidateKey]bool{}, of: map[candidateKey]json.RawMessage{}, prefers: map[candidateKey]int32{}}
 }
 
 // join returns the candidate's presence, and adds it if it is new.
@@ -211,7 +213,11 @@ func (l *ledger) batch(all bool) batch {
 	b := batch{terms: slices.Clone(l.waiting)}
 	for k, p := range l.present {
 		if all || !p.published {
-			b.publish = append(b.publish, candidate{k, p.election, p.health, l.of[k]})
+			c := candidate{candidateKey: k, Election: p.election, health: p.health, metadata: l.of[k]}
+			if n, prefers := l.prefers[k]; prefers {
+				c.priority = &n
+			}
+			b.publish = append(b.publish, c)
 			p.sending = true
 		}
 	}
@@ -289,13 +295,14 @@ var (
 // elector.WithHooks has done so before. It also makes the Roster publish the health of their
 // candidates: the score of the last check (elector.WithHealth). A candidate that is unhealthy
 // and therefore makes no attempt stays published if it is checked at least once in three
-// publish intervals. Add ignores electors that were added already. If an elector is nil, it
+// publish intervals. A priority (elector.WithPriority) is published as metadata of the key "priority",
+// unless the program sets that key. Add ignores electors that were added already. If an elector is nil, it
 // adds none and returns an error that wraps elector.ErrConfig.
 func (r *Roster) Add(electors ...*elector.Elector) (err error) {
 	if i := slices.Index(electors, nil); i >= 0 {
 		return fmt.Errorf("%w: elector %d is nil", elector.ErrConfig, i+1)
 	}
-	r.note(func(*ledger) {
+	r.note(func(l *ledger) {
 		for _, e := range electors {
 			if err != nil || r.unhook[e] != nil {
 				continue
@@ -303,6 +310,9 @@ func (r *Roster) Add(electors ...*elector.Elector) (err error) {
 			var remove func()
 			if remove, err = e.AddHooks(r); err == nil {
 				r.electors, r.unhook[e] = append(r.electors, e), remove
+				if s := e.Settings(); s.PreemptDelay != 0 {
+					l.prefers[candidateKey{e.Key(), e.CandidateID()}] = s.Priority
+				}
 			}
 		}
 	})
@@ -312,13 +322,14 @@ func (r *Roster) Add(electors ...*elector.Elector) (err error) {
 // Remove removes electors, such as closed ones (elector.Elector.Close), and what Add has added
 // to their hooks. It ignores electors that were not added.
 func (r *Roster) Remove(electors ...*elector.Elector) {
-	r.note(func(*ledger) {
+	r.note(func(l *ledger) {
 		r.electors = slices.DeleteFunc(r.electors, func(e *elector.Elector) bool {
 			if !slices.Contains(electors, e) {
 				return false
 			}
 			r.unhook[e]()
 			delete(r.unhook, e)
+			delete(l.prefers, candidateKey{e.Key(), e.CandidateID()})
 			return true
 		})
 	})

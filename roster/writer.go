@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -402,9 +403,26 @@ func candidateRows(all []candidate, version string, metadata json.RawMessage) []
 		if c.metadata != nil {
 			rows[i].Metadata = c.metadata
 		}
+		if c.priority != nil {
+			rows[i].Metadata = withPriority(rows[i].Metadata, *c.priority)
+		}
 		rows[i].tell(c.health)
 	}
 	return rows
+}
+
+// withPriority adds a priority to metadata that has none, if there is room.
+func withPriority(metadata json.RawMessage, priority int32) json.RawMessage {
+	all := map[string]string{}
+	if json.Unmarshal(metadata, &all) != nil || all["priority"] != "" {
+		return metadata
+	}
+	all["priority"] = strconv.Itoa(int(priority))
+	more, err := encodeMetadata(all)
+	if err != nil {
+		return metadata
+	}
+	return more
 }
 
 // tell adds the health to a row. A program or its check may have said anything: what is too long is cut, and

@@ -487,3 +487,51 @@ func TestARefusedLoginSaysNothingOfTheTables(t *testing.T) {
 		}
 	}
 }
+
+func TestAPriorityIsPublishedAsMetadataUnlessTheProgramHasThatKey(t *testing.T) {
+	n := int32(-12)
+	for metadata, want := range map[string]string{
+		`{}`:                 `{"priority":"-12"}`,
+		`{"zone":"a"}`:       `{"priority":"-12","zone":"a"}`,
+		`{"priority":"low"}`: `{"priority":"low"}`,
+	} {
+		rows := candidateRows([]candidate{{priority: &n}, {}}, "", json.RawMessage(metadata))
+		if got, other := string(rows[0].Metadata), string(rows[1].Metadata); got != want || other != metadata {
+			t.Errorf("of %s: got %s and %s", metadata, got, other)
+		}
+	}
+	full, err := encodeMetadata(map[string]string{"a": strings.Repeat("x", maxMetadata-10)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rows := candidateRows([]candidate{{priority: &n}}, "", full); string(rows[0].Metadata) != string(full) {
+		t.Error("metadata without room has changed")
+	}
+}
+
+func TestTheRosterKnowsThePriorityOfAnElectorThatIsAdded(t *testing.T) {
+	pool, _, err := sqlmock.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	r, err := New(pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := elector.New(pool, "orders", elector.WithPriority(-12))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Add(e); err != nil {
+		t.Fatal(err)
+	}
+	r.ledger.join(hooks.Origin{Election: "orders", Key: e.Key(), CandidateID: e.CandidateID()})
+	if all := r.ledger.batch(true).publish; len(all) != 1 || all[0].priority == nil || *all[0].priority != -12 {
+		t.Errorf("got %+v", all)
+	}
+	if r.Remove(e); len(r.ledger.prefers) > 0 {
+		t.Errorf("left %v", r.ledger.prefers)
+	}
+	_ = r.Close(t.Context())
+}

@@ -14,7 +14,7 @@ answerers='internal/seat internal/transaction'
 
 # What several parts use.
 asks='internal/live internal/pooled internal/holder internal/queue internal/tenure'
-parts="$asks internal/deputy internal/fenced internal/handover internal/inbox internal/listen internal/lockdelay internal/preflight internal/promotion internal/shared internal/syncrep internal/validate internal/wakeup"
+parts="$asks internal/deputy internal/fenced internal/handover internal/inbox internal/listen internal/lockdelay internal/preference internal/preflight internal/promotion internal/shared internal/syncrep internal/validate internal/wakeup"
 
 # What each package of the core may import from this module.
 declare -A may=(
@@ -26,7 +26,7 @@ declare -A may=(
   [internal/live]="$kernel" [internal/tenure]='internal/lease internal/pgerr' [internal/pooled]="$kernel internal/pin internal/live"
   [internal/holder]="$kernel internal/transaction internal/pooled" [internal/queue]="$kernel $answerers"
 )
-for part in deputy fenced handover inbox lockdelay preflight promotion syncrep validate wakeup listen; do
+for part in deputy fenced handover inbox lockdelay preference preflight promotion syncrep validate wakeup listen; do
   may[internal/$part]="$kernel $answerers $asks"
 done
 may[internal/deputy]+=' internal/handover internal/fenced' # a successor takes over, and an old leader is terminated

@@ -362,7 +362,7 @@ func TestALeaderIsToldOfARequestOnceItsBellHasRung(t *testing.T) {
 		query(mock, "ApplySettings").WillReturnRows(row(1))
 		query(mock, "WhoAnswers").WillReturnRows(row(500, false))
 		holds := func(pid int, id string) { // on the connection of the request
-			query(mock, "Holder").WillReturnRows(row(pid, id, "app", "", 0, 0, 0, false, "", "", 0, 0))
+			query(mock, "Holder").WillReturnRows(row(pid, id, "app", "", 0, 0, 0, false, 0, "", "", 0, 0))
 		}
 		for i, rung := range []bool{false, true, true} { // at first the leader was looking
 			query(mock, "Ring").WillReturnRows(row(rung, 500, "3/7", false))

@@ -510,17 +510,17 @@ func TestAFailedUnlockIsToldAfterTheDemotion(t *testing.T) {
 
 var (
 	since   = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	holder  = statement{"Holder", values(200, "web-2", "app", "10.0.0.2", since.UnixMicro(), 10_000, since.UnixMicro(), false, "", "", 0, 0)}
+	holder  = statement{"Holder", values(200, "web-2", "app", "10.0.0.2", since.UnixMicro(), 10_000, since.UnixMicro(), false, 0, "", "", 0, 0)}
 	waiters = statement{"Deputies", values(201, "web-3", "app", "", 0, true, since.UnixMicro())}
 )
 
 // expectLeader expects a query for the leader; "" means nobody.
 func expectLeader(mock sqlmock.Sqlmock, pid int, id string) {
-	rows := sqlmock.NewRows(make([]string, 12))
+	rows := sqlmock.NewRows(make([]string, 13))
 	mock.ExpectBegin()
 	inquiry(mock, "Holder").WillReturnRows(rows)
 	if id != "" {
-		rows.AddRow(pid, id, "app", "", 0, 0, 0, false, "", "", 0, 0)
+		rows.AddRow(pid, id, "app", "", 0, 0, 0, false, 0, "", "", 0, 0)
 	}
 	mock.ExpectRollback()
 }

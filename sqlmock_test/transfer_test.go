@@ -231,7 +231,7 @@ func expectOvertaken(mock sqlmock.Sqlmock) {
 
 // expectHolder expects a query who has the lock, within a transfer.
 func expectHolder(mock sqlmock.Sqlmock, id string) {
-	query(mock, "Holder").WillReturnRows(row(300, id, "app", "", 0, 0, 0, false, "", "", 0, 0))
+	query(mock, "Holder").WillReturnRows(row(300, id, "app", "", 0, 0, 0, false, 0, "", "", 0, 0))
 }
 
 // looks returns how often a leader checks the queue in that time: after 2 ms at first, then after

@@ -17,10 +17,14 @@ var scopes = map[string]elector.Scope{"auto": elector.Auto, "session": elector.S
 var takeovers = map[string]elector.Takeover{"deputy": elector.Deputy, "wait": elector.Wait, "poll": elector.Poll}
 
 // electionFlags are those of the commands that may lead, besides those that set the config.
-type electionFlags struct{ takeover, scope string }
+type electionFlags struct {
+	takeover, scope string
+	changed         func(flag string) bool
+}
 
 func (e *electionFlags) add(cmd *cobra.Command, c *runner.Config) {
 	flags := cmd.Flags()
+	e.changed = flags.Changed
 	flags.StringVar(&c.Candidate, "candidate", "", "the id of this candidate; default: host, process id, random")
 	flags.DurationVar(&c.Lease, "lease", 10*time.Second, "how long the server keeps the lock of a frozen or lost host")
 	flags.DurationVar(&c.Heartbeat, "heartbeat", 0, "the time between two heartbeats; default: lease/5, at most 30s")
@@ -33,6 +37,8 @@ func (e *electionFlags) add(cmd *cobra.Command, c *runner.Config) {
 	flags.StringVar(&e.takeover, "takeover", "", "deputy, wait or poll; default: deputy, in transactions poll")
 	flags.StringVar(&e.scope, "scope", "auto", "hold the lock in a session or a transaction; auto: find out")
 	flags.DurationVar(&c.DeputyInterval, "deputy-interval", 0, "how often the deputy tries; default: 100ms")
+	flags.Int32Var(&c.Priority, "priority", 0, "ask a leader of lower priority for the lock; on every host")
+	flags.DurationVar(&c.PreemptDelay, "preempt-delay", 0, "how long to be up and healthy before that; default: 10s")
 	flags.DurationVar(&c.LockDelay, "lock-delay", 0, "lead on no primary that is newer than this; on every host")
 	flags.DurationVar(&c.Synchronous, "synchronous-standby", 0, "the longest lease of all candidates; on every host")
 	flags.StringVar(&c.HealthCommand, "health-command", "", "a shell command: if it fails three times, do not lead")
@@ -49,7 +55,7 @@ func (a *app) candidate(c *runner.Config, e electionFlags) (err error) {
 	if c.Takeover, known = takeovers[e.takeover]; !known && e.takeover != "" {
 		return exit.Usagef("--takeover %q: want deputy, wait or poll", e.takeover)
 	}
-	c.TakeoverChosen = known
+	c.TakeoverChosen, c.PriorityChosen = known, e.changed("priority")
 	if c.Scope, known = scopes[e.scope]; !known {
 		return exit.Usagef("--scope %q: want auto, session or transaction", e.scope)
 	}

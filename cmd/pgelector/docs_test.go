@@ -138,7 +138,7 @@ func TestHelpShowsEachFlagOfRunAndLeadInOneGroup(t *testing.T) {
 }
 
 func TestEveryFlagHasAVariable(t *testing.T) {
-	values := map[string]string{"bool": "true", "duration": "7s", "int": "7", "int64": "7", "string": "seven"}
+	values := map[string]string{"bool": "true", "duration": "7s", "int": "7", "int32": "7", "int64": "7", "string": "seven"}
 	for _, cmd := range (&app{}).command().Commands() {
 		if cmd.PersistentPreRunE != nil || cmd.PersistentPreRun != nil {
 			t.Errorf("%s hides what reads the variables", cmd.Name())

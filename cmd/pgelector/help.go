@@ -13,7 +13,7 @@ var flagGroups = []struct {
 	flags []string
 }{
 	{"Who leads", []string{"election", "candidate", "group", "shards", "moves", "most", "sticky"}},
-	{"When this host leads", []string{"if-free", "wait", "if-free-exit-code", "takeover", "deputy-interval", "retry", "lease", "heartbeat", "validate"}},
+	{"When this host leads", []string{"if-free", "wait", "if-free-exit-code", "takeover", "deputy-interval", "retry", "lease", "heartbeat", "validate", "priority", "preempt-delay"}},
 	{"What runs, and how often", []string{"once", "restart-delay", "restart-delay-max", "hold"}},
 	{"How it ends", []string{"drain", "grace"}},
 	{"What it serves and logs", []string{"health-command", "health-interval", "http", "roster", "log-level", "log-json"}},

@@ -269,6 +269,7 @@ var verbs = map[string]func(*call) (string, error){
 			return "", err
 		}
 		rows, err := c.q.Requests(c, db.RequestsParams{Pid: c.of().pid, Started: started})
+		slices.SortFunc(rows, func(a, b db.RequestsRow) int { return cmp.Compare(a.Key, b.Key) })
 		return list(rows, func(r db.RequestsRow) string { return fmt.Sprint(c.name(r.Pid), " ", r.Key) }), err
 	},
 	"DescribeServer": func(c *call) (string, error) {
@@ -306,6 +307,18 @@ var verbs = map[string]func(*call) (string, error){
 		}
 		return fmt.Sprintf("%s %q, its start is known %v, a lease of %d ms, in a transaction %v, since known %v%s",
 			c.name(row.Pid), row.ApplicationName, row.ConnectedMicros != 0, row.LeaseMillis, row.InTransaction, row.SinceMicros != 0, blocks), err
+	},
+	"TellPriority": func(c *call) (string, error) {
+		told, err := c.q.TellPriority(c, db.TellPriorityParams{Inside: slices.Contains(c.words, "inside"), Priority: int32(number(c.words[0]))})
+		return fmt.Sprint(told), err
+	},
+	"Priority": func(c *call) (string, error) { // as Holder and AdvisoryLocks tell it
+		row, err := c.q.Holder(c, c.key())
+		if err != nil {
+			return "", err
+		}
+		rows, err := c.q.AdvisoryLocks(c, encode(c.words))
+		return fmt.Sprint(row.Priority, list(rows, func(r db.AdvisoryLocksRow) string { return fmt.Sprint(r.Priority) })), err
 	},
 	"Deputies": func(c *call) (string, error) {
 		rows, err := c.q.Deputies(c, db.DeputiesParams{Key: c.key(), Seat: seat.Key(c.key())})

@@ -36,6 +36,7 @@ import (
 	"github.com/pgelector/pgelector/e2e/register"
 	"github.com/pgelector/pgelector/e2e/sandbox"
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/internal/preference"
 )
 
 // Config configures a Fleet.
@@ -284,6 +285,8 @@ type Seat struct {
 	Draws       bool             // each process draws its takeover, deputy interval, heartbeat interval and idleness
 	Synchronous bool             // WithSynchronousStandby; not on a Session
 	LockDelay   bool             // WithLockDelay
+	Prefers     bool             // WithPriority; not on a Session
+	Priority    int32            // if it prefers
 	Retry       time.Duration    // 0 means the constant Retry
 	Lease       time.Duration    // 0 means the constant Lease
 	Heartbeat   time.Duration    // 0 means the constant Heartbeat, or with a Lease the elector's default
@@ -370,6 +373,10 @@ func (p spec) options() []elector.SessionOption {
 	}
 	if p.LockDelay {
 		opts = append(opts, elector.WithLockDelay(p.LeaseLength()))
+	}
+	if p.Prefers {
+		preference.MinTerm = time.Second // of this process, which has one candidate
+		opts = append(opts, elector.WithPriority(p.Priority), elector.WithPreemptDelay(cmp.Or(p.Retry, Retry)))
 	}
 	return opts
 }

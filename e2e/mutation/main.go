@@ -48,7 +48,7 @@ var (
 
 // broken are the packages that the rules change.
 var broken = []string{"elector", "internal/election", "internal/idle", "internal/lease", "internal/gate", "internal/pin", "internal/backoff", "internal/pgerr",
-	"internal/seat", "internal/transaction", "internal/pooled", "internal/live", "internal/queue", "internal/listen", "internal/preflight", "internal/promotion", "internal/syncrep", "internal/lockdelay", "internal/tenure", "internal/inbox", "internal/deputy", "internal/handover", "internal/shared", "internal/fenced", "internal/wakeup"}
+	"internal/seat", "internal/transaction", "internal/pooled", "internal/live", "internal/queue", "internal/listen", "internal/preflight", "internal/promotion", "internal/syncrep", "internal/lockdelay", "internal/tenure", "internal/inbox", "internal/preference", "internal/deputy", "internal/handover", "internal/shared", "internal/fenced", "internal/wakeup"}
 
 func main() {
 	flag.Parse()

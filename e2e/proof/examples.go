@@ -68,3 +68,26 @@ func recipes(records map[string]record) (string, error) {
 	fmt.Fprintf(&b, "\nMeasured by `make proof STEPS=ticks` at commit %s.\n", r.Commit)
 	return b.String(), nil
 }
+
+// updatePaces are the times from one restart to the next in docs/operating.md, as Go prints them and as people write them.
+var updatePaces = [][2]string{{"1m15s", "75 s"}, {"30s", "30 s"}, {"15s", "15 s"}, {"5s", "5 s"}}
+
+// paceFigures are the patterns of the rows that the rolling updates print.
+func paceFigures() (patterns []string) {
+	for _, pace := range updatePaces {
+		patterns = append(patterns, fmt.Sprintf(`\| %s \| (?P<without_%[1]s>[\d.]+, at most \d+) \| (?P<with_%[1]s>[\d.]+, at most \d+) \|`, pace[0]))
+	}
+	return patterns
+}
+
+// paces is the table of docs/operating.md.
+func paces(records map[string]record) (string, error) {
+	r := records["rolling"]
+	var b strings.Builder
+	b.WriteString("| from one restart to the next | without priorities | with priorities |\n|---|---|---|\n")
+	for _, pace := range updatePaces {
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", pace[1], r.Figures["without_"+pace[0]], r.Figures["with_"+pace[0]])
+	}
+	fmt.Fprintf(&b, "\nMeasured by `make proof STEPS=rolling` at commit %s, in virtual time, with the default timing.\n", r.Commit)
+	return b.String(), nil
+}

@@ -17,6 +17,7 @@ import (
 var pages = map[string]func(map[string]record) (string, error){
 	"docs/evidence.md":   evidence,
 	"docs/migrations.md": lockTable,
+	"docs/operating.md":  paces,
 	"docs/recipes.md":    recipes,
 	"docs/servers.md":    failovers,
 	"docs/shards.md":     groups,

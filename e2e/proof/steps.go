@@ -110,6 +110,10 @@ var steps = []step{
 		patterns: []string{`(?P<ticks>\d+) ticks were done once each, over (?P<kills>\d+) kills and (?P<handovers>\d+) hand-overs`,
 			`cache of (?P<cache>\S+): warm after (?P<warm>\d+ ms), cold after (?P<cold>[\d.]+ s)`},
 		of: regexp.MustCompile(clusters + `|^(examples|ticks)/`), engine: true},
+	{name: "rolling", command: "go -C e2e test ./rolling -run=MostTwice -count=1 -v -updates=20", short: "go -C e2e test ./rolling -run=MostTwice -count=1 -v -updates=1",
+		minutes:  2,
+		patterns: paceFigures(),
+		of:       regexp.MustCompile(`^e2e/(go\.|rolling/)|^(electortest|hooks/hookstest)/[^_]*$`), engine: true},
 	{name: "bench", command: "make bench docs", short: "go -C bench run . -quick -parts=inprocess -out=$(mktemp -d)", minutes: 44,
 		page: "bench/RESULTS.md", cells: benchCells,
 		of: regexp.MustCompile(`^bench/([^/]*|internal/(child|measure|member|results|servers|systems)/.*)$`)}, // bench -again writes its report anew

@@ -112,6 +112,7 @@ func TestTheVectorsAreThoseOfTheCodeAndOfTheServer(t *testing.T) {
 		{"lease", class("lease", 10_000)},
 		{"lease in transaction", class("lease in transaction", 10_000)},
 		{"since", class("since", term)},
+		{"priority", class("priority", -12)},
 		{"commit", pair(hashOf("pgelector commit:", orders))},
 		{"roster", pair(hash("pgelector roster: public"))},
 		{"billing/eu", fmt.Sprint(elector.KeyFromName(shard.Election("billing", "eu")))},
@@ -136,7 +137,7 @@ var (
 var taken = map[string]string{
 	"sqlc.arg(key": "election", "pg_catalog.current_setting('pgelector.key'": "election", "k.key::bigint": "election", "key": "election",
 	"sqlc.arg(guard_high": "guard", "g.high::integer": "guard", "sqlc.arg(seat_high": "seats", "983268819": "bell",
-	"sqlc.arg(offer_high": "offer", "k.high::integer": "offer", "sqlc.arg(request_high": "resign", "318473925": "lease", "1530767677": "lease", "521961639": "since",
+	"sqlc.arg(offer_high": "offer", "k.high::integer": "offer", "sqlc.arg(request_high": "resign", "318473925": "lease", "1530767677": "lease", "521961639": "since", "1901988892": "priority",
 	"sqlc.arg(scope_high": "commit", "sqlc.arg(session_high": "random", "sqlc.arg(high": "random",
 }
 

@@ -110,6 +110,9 @@ func (w *world) newInstance(n, generation int) *instance {
 		options = append(options, elector.WithSynchronousStandby(w.plan.Lease))
 	}
 	options = append(options, elector.WithTakeover(i.Takeover), elector.WithDeputyInterval(i.Interval), elector.WithScope(i.Scope))
+	if w.plan.Prefers {
+		options = append(options, elector.WithPriority(i.Priority), elector.WithPreemptDelay(w.plan.Retry))
+	}
 	e := must(elector.New(i.pool, election(n%w.plan.Elections), options...))
 	i.candidacies = []*candidacy{{instance: i, Elector: e, chance: w.newChance(n, generation, 1)}}
 	return i
@@ -242,7 +245,7 @@ func (c *candidacy) campaign(ctx context.Context) {
 	case starts:
 		if c.Start(ctx) == nil {
 			refused := c.refused.Load()
-			for end := time.Now().Add(c.draw(0, 8*c.plan.Lease)); time.Now().Before(end) && c.refused.Load() == refused && sleep(ctx, c.draw(0, 4*c.plan.Heartbeat)); {
+			for end := time.Now().Add(c.draw(0, 8*c.plan.Lease)); (time.Now().Before(end) || c.calm.Load()) && c.refused.Load() == refused && sleep(ctx, c.draw(0, 4*c.plan.Heartbeat)); {
 				_, _ = c.RunIfLeader(ctx, func(ctx context.Context) error {
 					term, leading := c.Term()
 					if !leading {

@@ -34,6 +34,7 @@ type Plan struct {
 	// WithSynchronousStandby.
 	Synchronous bool
 	LockDelay   bool // all candidates have WithLockDelay
+	Prefers     bool // all candidates but those of a Session have WithPriority
 	Candidates  []Candidate
 	Faults      []Fault
 }
@@ -52,6 +53,7 @@ type Candidate struct {
 	Driver    electortest.Driver
 	Scope     elector.Scope // WithScope, which a Session cannot have
 	Pooled    bool          // it connects through a transaction pooler
+	Priority  int32         // WithPriority, if the plan prefers
 }
 
 // A Kind is how a candidate uses the library.
@@ -109,8 +111,24 @@ func NewPlan(seed uint64) Plan {
 	p.pool(rand.New(rand.NewPCG(seed, 1<<34)))
 	p.request(rand.New(rand.NewPCG(seed, 1<<36)))
 	p.lose(rand.New(rand.NewPCG(seed, 1<<37)))
+	p.prefer(rand.New(rand.NewPCG(seed, 1<<38)))
 	return p
 }
+
+// prefer draws whether the candidates have a priority. On a slow link a transfer, which may take a lease, fails now and then, and is
+// asked for again.
+func (p *Plan) prefer(r *rand.Rand) {
+	if p.Prefers = r.IntN(4) == 0; !p.Prefers {
+		return
+	}
+	p.Latency = min(p.Latency, 20*time.Millisecond)
+	for i := range p.Candidates {
+		p.Candidates[i].Priority = pick[int32](r, -1, 0, 0, 1, 2)
+	}
+}
+
+// asks reports whether the candidate asks a leader of lower priority for its lock.
+func (c Candidate) asks() bool { return c.Kind == runs || c.Kind == campaigns || c.Kind == starts }
 
 // lose draws whether the candidates have WithLockDelay, and whether the host of the primary dies.
 func (p *Plan) lose(r *rand.Rand) {
@@ -204,8 +222,8 @@ func pick[T any](r *rand.Rand, all ...T) T { return all[r.IntN(len(all))] }
 // String formats the plan for people.
 func (p Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: lease %v, drain %v, heartbeat %v, retry %v, latency up to %v, server's clock × %.3f, %d elections, %d shards (%d moves, every %v, sticky %v), synchronous %v, lock delay %v\n",
-		p.Seed, p.Lease, p.Drain, p.Heartbeat, p.Retry, p.Latency, p.ClockRate, p.Elections, p.Shards, p.Moves, p.Interval, p.Sticky, p.Synchronous, p.LockDelay)
+	fmt.Fprintf(&b, "seed %d: lease %v, drain %v, heartbeat %v, retry %v, latency up to %v, server's clock × %.3f, %d elections, %d shards (%d moves, every %v, sticky %v), synchronous %v, lock delay %v, prefers %v\n",
+		p.Seed, p.Lease, p.Drain, p.Heartbeat, p.Retry, p.Latency, p.ClockRate, p.Elections, p.Shards, p.Moves, p.Interval, p.Sticky, p.Synchronous, p.LockDelay, p.Prefers)
 	for i, c := range p.Candidates {
 		fmt.Fprintf(&b, "  candidate %d: %+v\n", i, c)
 	}
@@ -263,6 +281,7 @@ func simpler(p Plan) (all []Plan) {
 	change(p.Shards > 1, func(q *Plan) { q.Shards /= 2 })
 	change(p.Sticky > 0, func(q *Plan) { q.Sticky = 0 })
 	change(p.Latency > 0, func(q *Plan) { q.Latency = 0 })
+	change(p.Prefers, func(q *Plan) { q.Prefers = false })
 	change(p.LockDelay, func(q *Plan) { q.LockDelay = false })
 	change(p.ClockRate != 1, func(q *Plan) { q.ClockRate = 1 })
 	return all

@@ -20,10 +20,14 @@ import (
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/preference"
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	preference.MinTerm = 2 * time.Second // as long as some terms
+	goleak.VerifyTestMain(m)
+}
 
 var (
 	firstSeed = flag.Uint64("seed", 1, "the first seed")

@@ -89,7 +89,7 @@ func TestACandidateReportsWhoBlocksItsElection(t *testing.T) {
 				if strings.HasSuffix(s.SQL, "busy") {
 					return electortest.Answer{Rows: [][]any{{"busy", false, int64(9), int64(0), ""}}}, nil
 				}
-				return electortest.Answer{Rows: [][]any{{int64(7), "psql", "mallory", "", int64(0), int64(0), int64(0), false, "ShareLock", "", int64(0), int64(0)}}}, nil
+				return electortest.Answer{Rows: [][]any{{int64(7), "psql", "mallory", "", int64(0), int64(0), int64(0), false, int64(0), "ShareLock", "", int64(0), int64(0)}}}, nil
 			})
 			var asked atomic.Int32
 			other := b.wired(func(m message, send func() error) error {

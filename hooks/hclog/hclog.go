@@ -9,7 +9,7 @@
 //	info   elected                  token [previous] [offered] [leaderless] [outage failed_attempts] campaigned
 //	info   elected again            token [ended] [leaderless] [outage failed_attempts] campaigned         this candidate led before
 //	info   lead returned: Run ends  token held                       lead has returned nil
-//	info   resigned                 token [reason] held [why]        requested (why: by whom), or shutdown; no reason: Term.Resign
+//	info   resigned                 token [reason] held [why]        requested, preempted (why: by whom), or shutdown; no reason: Term.Resign
 //	warn   demoted                  token reason held [late] error    session_lost, lease_expired, unhealthy
 //	error  demoted                  token reason held error          lead_failed
 //	info   demoted                  token reason held                an earlier line has the error: "candidate unhealthy", "hook panicked"

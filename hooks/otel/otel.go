@@ -452,7 +452,7 @@ func (s *spans) demoted(ctx context.Context, e hooks.Demoted) {
 
 	term.SetAttributes(reasonKey.String(string(e.Reason)))
 	name := "pgelector.resignation"
-	if e.Reason != hooks.Resigned && e.Reason != hooks.Requested && e.Reason != hooks.Shutdown {
+	if e.Reason != hooks.Resigned && e.Reason != hooks.Requested && e.Reason != hooks.Preempted && e.Reason != hooks.Shutdown {
 		name = "pgelector.demotion"
 		term.SetStatus(codes.Error, fmt.Sprint(valid(e.Err)))
 	}

@@ -88,6 +88,7 @@ func TestClassesOfLocksAreHashesOfTheirNames(t *testing.T) {
 		"lease":                {db.TryElection, db.TryLock, db.PrepareWait, db.Holder, db.AdvisoryLocks},
 		"lease in transaction": {db.TryTransactionLock, db.PrepareWait, db.Holder, db.AdvisoryLocks},
 		"since":                {db.ConfirmElection, db.Confirm, db.TryTransactionLock, db.TryInTransaction, db.Holder, db.AdvisoryLocks},
+		"priority":             {db.TellPriority, db.Holder, db.AdvisoryLocks},
 	} {
 		sum := sha256.Sum256([]byte("pgelector " + name))
 		class := binary.BigEndian.Uint32(sum[:]) &^ (1 << 31)

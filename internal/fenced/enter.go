@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
@@ -88,11 +89,9 @@ func (in Term) try(ctx context.Context, name int64, pool *sql.DB, opts *sql.TxOp
 		return nil, true, in.silence(bounded, pool, full, e.taken.Load(), late, err)
 	case err != nil && ctx.Err() != nil:
 		if e.begun.Load() { // a driver that listens rolls back now
-			soon, cancel := in.grace()
-			defer cancel()
 			select {
 			case <-returned:
-			case <-soon.Done():
+			case <-time.After(in.grace()):
 			}
 		}
 		return nil, false, err

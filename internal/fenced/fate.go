@@ -10,7 +10,6 @@ import (
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/pgerr"
-	"github.com/pgelector/pgelector/internal/pin"
 	"github.com/pgelector/pgelector/internal/pooled"
 	"github.com/pgelector/pgelector/internal/transaction"
 )
@@ -59,8 +58,8 @@ var errInProgress = errors.New("elector: the server has not ended the transactio
 // ask asks the server, elsewhere than in the transaction, what has become of the transaction, until that is final.
 // before is why the transaction could not be asked.
 func (tx *Tx) ask(ctx context.Context, before error) (fate, error) {
-	if s := tx.term.Lock.Session(); s.DrainLeft() <= 0 { // as after a freeze: the work is late already, and a short question tells it more
-		short := min(pin.CloseGrace, s.Lease().Drain/2) // if only a clock jumped, the server keeps the lock for one drain
+	if tx.term.Lock.Session().DrainLeft() <= 0 { // as after a freeze: the work is late already, and a short question tells it more
+		short := tx.term.grace()
 		late, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), short, silent{short})
 		defer cancel()
 		ctx = late

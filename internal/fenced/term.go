@@ -66,9 +66,6 @@ func (in Term) answerTime() (context.Context, context.CancelFunc) {
 	}
 }
 
-// grace bounds the wait for the end of a useless connection: to answerTime, and to pin.CloseGrace.
-func (in Term) grace() (context.Context, context.CancelFunc) {
-	answered, cancel := in.answerTime()
-	ctx, stop := context.WithTimeout(answered, pin.CloseGrace)
-	return ctx, func() { stop(); cancel() }
-}
+// grace is how long a call may last that nobody needs an answer to, such as the end of a connection: also once the term has ended,
+// when only the drain is left. If only a clock jumped, the server keeps the lock for one drain.
+func (in Term) grace() time.Duration { return min(pin.CloseGrace, in.Lock.Session().Lease().Drain/2) }

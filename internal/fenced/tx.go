@@ -46,7 +46,7 @@ func (tx *Tx) isSpoilt(err error) bool {
 
 // close gives up the connection, which is in no transaction: it closes it for good, or returns it to the pool.
 func (tx *Tx) close(forGood bool) {
-	ctx, cancel := tx.term.grace()
+	ctx, cancel := context.WithTimeout(context.Background(), tx.term.grace())
 	defer cancel()
 	_, _ = backoff.Await(ctx, func(ctx context.Context) (any, error) {
 		if forGood {

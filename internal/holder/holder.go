@@ -32,9 +32,19 @@ type Holder struct {
 	Lease       time.Duration
 	Scope       Scope
 	ElectedAt   time.Time
+	Priority    int32
 	RenewedAt   time.Time
 	AskedAt     time.Time
 	Blocks      string // says that it does not lead, and keeps the lock from all candidates; "" of a leader
+}
+
+// GoesOn reports whether the term of this answer of the server goes on in a later one. In transaction scope two terms can share a
+// backend.
+func (h Holder) GoesOn(now Holder) bool {
+	if h.ElectedAt.IsZero() || now.ElectedAt.IsZero() { // its first moment, or a shared session
+		return now.PID == h.PID
+	}
+	return now.PID == h.PID && now.CandidateID == h.CandidateID && now.ElectedAt.Equal(h.ElectedAt)
 }
 
 // Of asks who holds the lock, on a connection of the pool. held is false if nobody leads by it; holder may then block all
@@ -65,7 +75,7 @@ func On(ctx context.Context, from *election.Source, inside bool, key int64) (hol
 
 func of(row db.HolderRow) Holder {
 	h := Holder{CandidateID: row.ApplicationName, PID: row.Pid, User: row.Usename, Addr: row.ClientAddr, SessionAt: db.Time(row.ConnectedMicros),
-		Lease: time.Duration(row.LeaseMillis) * time.Millisecond, ElectedAt: db.Time(row.SinceMicros),
+		Lease: time.Duration(row.LeaseMillis) * time.Millisecond, ElectedAt: db.Time(row.SinceMicros), Priority: row.Priority,
 		RenewedAt: db.Time(row.RenewedMicros), AskedAt: db.Time(row.AskedMicros)}
 	if row.Blocks != "" {
 		h.Blocks = db.Blocker(row.Pid, row.ApplicationName, row.Usename, row.Blocks, row.Prepared)

@@ -33,13 +33,13 @@ type Asking struct {
 const askingBound = 10 * time.Second
 
 // Send makes the request of that key to the session with that backend. A name, if not "", is
-// the application_name of the connection meanwhile. A connection that is silent for askingBound is given up
-// for the next one, once for each that was idle. One that leads to a standby, which knows no session of the primary, is closed:
-// the pool may lead to several servers in turn.
-func Send(ctx context.Context, pool *sql.DB, pid int32, key int64, name string) (*Asking, error) {
+// the application_name of the connection meanwhile, and a priority, if not nil, is told beside the request. A connection that is
+// silent for askingBound is given up for the next one, once for each that was idle. One that leads to a standby, which knows no
+// session of the primary, is closed: the pool may lead to several servers in turn.
+func Send(ctx context.Context, pool *sql.DB, pid int32, key int64, name string, priority *int32) (*Asking, error) {
 	next := pooled.NextIdle(pool)
 	for n := 1; ; n++ {
-		asking, silent, err := send(ctx, pool, pid, key, name)
+		asking, silent, err := send(ctx, pool, pid, key, name, priority)
 		more := next.More()
 		again := silent && more || errors.Is(err, pgerr.ErrServerReadOnly) && (more || n < transaction.MaxServers)
 		if !again {
@@ -48,7 +48,7 @@ func Send(ctx context.Context, pool *sql.DB, pid int32, key int64, name string) 
 	}
 }
 
-func send(ctx context.Context, pool *sql.DB, pid int32, key int64, name string) (asking *Asking, silent bool, err error) {
+func send(ctx context.Context, pool *sql.DB, pid int32, key int64, name string, priority *int32) (asking *Asking, silent bool, err error) {
 	within, cancel := context.WithCancel(ctx)
 	bounded, stop := bound(ctx) // within would end the request
 	defer stop()
@@ -58,7 +58,7 @@ func send(ctx context.Context, pool *sql.DB, pid int32, key int64, name string) 
 			return nil, err
 		}
 		asking := &Asking{conn: conn, key: key, pid: pid, withdraw: cancel}
-		if err = asking.begin(within, name); err == nil {
+		if err = asking.begin(within, name, priority); err == nil {
 			return asking, nil
 		}
 		if errors.Is(err, pgerr.ErrServerReadOnly) {
@@ -74,7 +74,7 @@ func send(ctx context.Context, pool *sql.DB, pid int32, key int64, name string) 
 }
 
 // begin begins the transaction of the request.
-func (a *Asking) begin(ctx context.Context, name string) (err error) {
+func (a *Asking) begin(ctx context.Context, name string, priority *int32) (err error) {
 	if a.tx, err = a.conn.BeginTx(ctx, nil); pgerr.State(err) == "0A000" { // a standby: lib/pq wants to write
 		err = pgerr.Wrap(pgerr.ErrServerReadOnly, err)
 	}
@@ -86,6 +86,9 @@ func (a *Asking) begin(ctx context.Context, name string) (err error) {
 		local = append(local, election.Setting{Name: "application_name", Value: name})
 	}
 	_, err = db.New(a.tx).ApplySettings(ctx, db.ApplySettingsParams{Settings: election.Encode(local), OnlyLocal: true})
+	if err == nil && priority != nil {
+		_, err = db.New(a.tx).TellPriority(ctx, db.TellPriorityParams{Inside: true, Priority: *priority})
+	}
 	if err == nil {
 		var who db.WhoAnswersRow
 		if who, err = db.New(a.tx).WhoAnswers(ctx); err == nil && who.InRecovery {

@@ -39,7 +39,7 @@ func TestARequestIsMadeOnAnotherConnectionIfOneIsSilent(t *testing.T) {
 			}
 			_ = idle.Close()
 			began := time.Now()
-			asking, err := Send(context.Background(), pool, 4711, 7, "")
+			asking, err := Send(context.Background(), pool, 4711, 7, "", nil)
 			if took := time.Since(began); err != nil || took != askingBound {
 				t.Fatalf("listens %t: %v after %v", listens, err, took)
 			}

@@ -107,6 +107,7 @@ func run(ctx context.Context) (err error) {
 	defer fail(nil)
 	for i := range seats {
 		seats[i].By = cmp.Or(*driver, seats[i].By)
+		seats[i].Prefers, seats[i].Priority = !seats[i].Session, int32(i)
 		if *scope == "transaction" {
 			seats[i].Scope, seats[i].Draws, seats[i].Takeover = elector.TransactionScope, false, []elector.Takeover{elector.Poll, elector.Deputy}[i%2]
 		}

@@ -311,6 +311,7 @@ func TestTheLevelOfADemotionDependsOnItsReason(t *testing.T) {
 	want := map[hooks.Reason]string{
 		hooks.Resigned:     "info resigned token=7 held=1m0s",
 		hooks.Requested:    "info resigned token=7 reason=requested held=1m0s why=connection refused",
+		hooks.Preempted:    "info resigned token=7 reason=preempted held=1m0s why=connection refused",
 		hooks.Shutdown:     "info resigned token=7 reason=shutdown held=1m0s",
 		hooks.SessionLost:  "warn demoted token=7 reason=session_lost held=1m0s error=connection refused",
 		hooks.LeaseExpired: "warn demoted token=7 reason=lease_expired held=1m0s error=connection refused",

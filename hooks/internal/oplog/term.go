@@ -78,7 +78,7 @@ func (h *Hook) OnDemoted(ctx context.Context, e hooks.Demoted) {
 		level = Info
 	case level > Info:
 		fields = append(fields, "error", e.Err)
-	case e.Reason == hooks.Requested:
+	case e.Reason == hooks.Requested, e.Reason == hooks.Preempted:
 		fields = append(fields, "why", fmt.Sprint(e.Err))
 	}
 	h.line(ctx, level, message, e.Origin, fields...)
@@ -86,7 +86,7 @@ func (h *Hook) OnDemoted(ctx context.Context, e hooks.Demoted) {
 
 func demotedLevel(r hooks.Reason) Level {
 	switch r {
-	case hooks.Resigned, hooks.Requested, hooks.Shutdown:
+	case hooks.Resigned, hooks.Requested, hooks.Preempted, hooks.Shutdown:
 		return Info
 	case hooks.LeadFailed:
 		return Error

@@ -126,6 +126,8 @@ var flags = map[string]string{
 	"WithLease":              "--lease",
 	"WithLockDelay":          "--lock-delay",
 	"WithMaxAttempts":        "--max-attempts",
+	"WithPreemptDelay":       "--preempt-delay",
+	"WithPriority":           "--priority",
 	"WithReadOnlyTimeout":    "--read-only-timeout",
 	"WithRetryInterval":      "--retry",
 	"WithScope":              "--scope",

@@ -42,6 +42,9 @@ type Config struct {
 	Takeover        elector.Takeover // if TakeoverChosen
 	TakeoverChosen  bool
 	DeputyInterval  time.Duration // 0 means the library's default
+	Priority        int32         // if PriorityChosen
+	PriorityChosen  bool
+	PreemptDelay    time.Duration // 0 means the library's default
 	LockDelay       time.Duration // the longest lease of all candidates; 0: off
 	Synchronous     time.Duration // the longest lease of all candidates, with synchronous standbys; else 0
 
@@ -168,6 +171,12 @@ func (c *Config) sessionOptions() []elector.SessionOption {
 	}
 	if c.HealthCommand != "" {
 		all = append(all, c.health(c.reaper))
+	}
+	if c.PriorityChosen {
+		all = append(all, elector.WithPriority(c.Priority))
+	}
+	if c.PreemptDelay != 0 {
+		all = append(all, elector.WithPreemptDelay(c.PreemptDelay))
 	}
 	if c.LockDelay != 0 {
 		all = append(all, elector.WithLockDelay(c.LockDelay))

@@ -54,6 +54,7 @@ type Candidate struct {
 	SessionSince *time.Time `json:"session_at,omitempty"`
 	LeadingSince *time.Time `json:"elected_at,omitempty"` // of a leader; null on a shared session
 	LeaseMillis  int64      `json:"lease_ms,omitempty"`
+	Priority     int32      `json:"priority,omitempty"`         // of a leader that has one
 	Scope        string     `json:"scope,omitempty"`            // session or transaction
 	LeaseRenewed *time.Time `json:"lease_renewed_at,omitempty"` // by the server's clock; null if there is no lease, or this role may not see it
 	LeaseEnds    *time.Time `json:"lease_ends_at,omitempty"`    // unless it is renewed
@@ -136,7 +137,7 @@ func arrange(rows []db.AdvisoryLocksRow, names []string, clock time.Time) []Elec
 			found = append(found, Election{Key: row.Key, Waiting: []Candidate{}})
 		}
 		c := Candidate{ID: row.ApplicationName, PID: row.Pid, User: row.Usename, Address: row.ClientAddr,
-			SessionSince: timeOf(row.ConnectedMicros), LeadingSince: timeOf(row.SinceMicros), LeaseMillis: row.LeaseMillis}
+			SessionSince: timeOf(row.ConnectedMicros), LeadingSince: timeOf(row.SinceMicros), LeaseMillis: row.LeaseMillis, Priority: row.Priority}
 		c.WaitingSince = timeOf(row.WaitingMicros)
 		switch {
 		case row.InTransaction:

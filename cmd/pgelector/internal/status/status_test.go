@@ -109,3 +109,14 @@ func TestANameOfTheRosterThatDoesNotPrintIsQuoted(t *testing.T) {
 		t.Errorf("the rows are %s", got)
 	}
 }
+
+func TestALeaderShowsItsPriority(t *testing.T) {
+	c := Candidate{LeaseMillis: 10_000, Priority: -12}
+	if got := c.lease(); got != "10s, priority -12" {
+		t.Errorf("got %q", got)
+	}
+	text, err := json.Marshal(c)
+	if err != nil || !strings.Contains(string(text), `"priority":-12`) {
+		t.Errorf("got %s, %v", text, err)
+	}
+}

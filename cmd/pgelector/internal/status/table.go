@@ -163,7 +163,7 @@ func row(w io.Writer, name, role string, c Candidate, what string, since *time.T
 	fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s", name, role, Shown(c.ID), c.PID, Shown(c.User), Shown(c.Address), c.lease(), ago(what, since, at))
 }
 
-// lease is the lease, and its scope unless that is the usual one.
+// lease is the lease, its scope unless that is the usual one, and the priority unless that is 0.
 func (c Candidate) lease() string {
 	text := "-"
 	if c.LeaseMillis != 0 {
@@ -181,6 +181,9 @@ func (c Candidate) lease() string {
 	}
 	if c.Scope == "transaction" {
 		text += ", in a transaction"
+	}
+	if c.Priority != 0 {
+		text += fmt.Sprintf(", priority %d", c.Priority)
 	}
 	return text
 }
