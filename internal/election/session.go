@@ -250,7 +250,6 @@ func (s *Session) discard() {
 	if !s.conn.Discard(false, !errors.Is(context.Cause(s.ctx), errClosed)) {
 		s.from.Report("call", fmt.Errorf("elector: the driver does not return from a call on a connection that is given up (backend %d): "+
 			"the connection is left alone, and closed when the driver returns: %w", s.PID(), context.Cause(s.ctx)))
-		return
 	}
 	_ = s.statements.Close(context.Background(), s.conn, false)
 }

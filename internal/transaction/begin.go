@@ -25,8 +25,12 @@ var ErrTwoServers = errors.New("elector: the pool leads to two servers, and only
 var Turns pooled.Queues
 
 // Begin begins a transaction on the connection, within a call, by these statements. A transaction that other code has left open
-// is an error.
+// is an error. One of our own is rolled back, as when a call is repeated that has begun it: with a transaction that nobody knows,
+// database/sql would never close the connection.
 func Begin(ctx context.Context, c *pin.Conn, statements ...string) error {
+	if c.InTx() {
+		_ = c.RollBack()
+	}
 	err := c.Begin()
 	for _, statement := range statements {
 		if err == nil {
