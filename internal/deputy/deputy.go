@@ -149,22 +149,12 @@ func (d *Acquirer) look(ctx context.Context, e *election.Election, a *election.A
 	}
 }
 
-// lend lends a session. In transaction scope that needs two connections, for which candidates take turns.
+// lend lends a session.
 func (d *Acquirer) lend(ctx context.Context, from *election.Source) (*election.Session, error) {
-	if !d.Inside() {
-		return from.Lend(ctx)
+	if d.Inside() {
+		return transaction.Lend(ctx, from, d.Wary)
 	}
-	leave, err := transaction.TakeTurn(ctx, from.Pool())
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	for n := 1; ; n++ {
-		s, err := from.Lend(ctx)
-		if err == nil || !d.Wary() || n == transaction.MaxServers || !errors.Is(err, pgerr.ErrServerReadOnly) {
-			return s, err
-		}
-	}
+	return from.Lend(ctx)
 }
 
 // succeed takes over the lock that its holder offers to this candidate.

@@ -70,6 +70,30 @@ func TakeTurn(ctx context.Context, pool *sql.DB) (leave func(), err error) {
 	return leave, nil
 }
 
+// brought is the key of a context's value: where the second connection is of a session that is to be lent.
+type brought struct{}
+
+// Lend lends a session. That needs two connections, for which candidates take turns. The second one is taken before the session is
+// lent: a call of the session has less time than a new connection may take.
+func Lend(ctx context.Context, from *election.Source, wary func() bool) (*election.Session, error) {
+	leave, err := TakeTurn(ctx, from.Pool())
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	first := New(from, nil, wary)
+	if err := first.takeBeside(ctx); err != nil {
+		return nil, err
+	}
+	defer first.drop(false) // unless the session has it
+	for n := 1; ; n++ {
+		s, err := from.Lend(context.WithValue(ctx, brought{}, &first.aux))
+		if err == nil || !wary() || n == MaxServers || !errors.Is(err, pgerr.ErrServerReadOnly) {
+			return s, err
+		}
+	}
+}
+
 // beginOwn begins a transaction with the session's settings, within a call. It finds a transaction that other code has left open,
 // whose commit is not ours.
 func beginOwn(ctx context.Context, from *election.Source, aux *pin.Conn) error {

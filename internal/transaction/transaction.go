@@ -82,6 +82,9 @@ func (t *Statements) Open(ctx context.Context, c *pin.Conn, _ []election.Setting
 		err = c.RollBack()
 	}
 	t.mark, t.kept, t.waits, t.forNow = "", false, false, false
+	if at, ok := ctx.Value(brought{}).(*atomic.Pointer[pin.Conn]); ok && t.aux.Load() == nil {
+		t.has(at.Swap(nil))
+	}
 	if t.aux.Load() == nil && err == nil {
 		if t.wary() {
 			err = describe(ctx, c) // before it takes another: in turn, that would lead to the other server
@@ -114,15 +117,20 @@ func (t *Statements) takeBeside(ctx context.Context) error {
 			_, err = aux.Call(ctx, func(ctx context.Context, _ *db.Queries) error { return describe(ctx, aux) }, nil)
 		}
 		if err == nil {
-			if t.aux.Store(aux); t.closed.Load() {
-				t.drop(true)
-			}
+			t.has(aux)
 			return nil
 		}
 		aux.Discard(true, false)
 		if n == MaxServers || !errors.Is(err, pgerr.ErrServerReadOnly) {
 			return err
 		}
+	}
+}
+
+// has gives the session its second connection.
+func (t *Statements) has(aux *pin.Conn) {
+	if t.aux.Store(aux); t.closed.Load() {
+		t.drop(true)
 	}
 }
 
