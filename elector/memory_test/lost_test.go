@@ -13,6 +13,7 @@ import (
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
+	"github.com/pgelector/pgelector/internal/idle"
 )
 
 // A term is as old as its oldest proof: that of the last commit, once the standbys acknowledge none.
@@ -215,4 +216,21 @@ func TestConnectionsThatTakeLongToOpenAreWaitedFor(t *testing.T) {
 			b.failed(one)
 		})
 	}
+}
+
+// A pooler lets a transaction wait for a backend. That is no silence of an idle connection, which is given up sooner.
+func TestATransactionMayWaitForABackendForTheWholeValidity(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var waits atomic.Bool
+		one := b.wired(func(m message, send func() error) error {
+			if waits.Load() && m.name == "BEGIN" {
+				m.delay(idle.AnswerWithin + heartbeat)
+			}
+			return send()
+		}, "one", inside, elector.WithLease(time.Minute))
+		b.wraps(b.campaign(one.Elector).Resign(always))
+		waits.Store(true)
+		b.wraps(b.campaign(one.Elector).Resign(always))
+		b.failed(one)
+	})
 }

@@ -102,6 +102,9 @@ func (t *Statements) Open(ctx context.Context, c *pin.Conn, _ []election.Setting
 	return a, err
 }
 
+// MayWait says that the first answer may take its time: a pooler may let a transaction wait for a backend.
+func (*Statements) MayWait() {}
+
 // MaxServers is how many servers a pool may lead to in turn.
 const MaxServers = 3
 
