@@ -2,6 +2,7 @@ package elector
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -59,7 +60,7 @@ func (e *Elector) TryCampaign(ctx context.Context) (term *Term, elected bool, er
 	}
 	if k == nil {
 		e.releaseClaim()
-		return nil, false, err
+		return nil, false, orStopped(ctx, err)
 	}
 	term = e.term.Load()
 	term.handOut(e.unclaim)
@@ -134,12 +135,21 @@ func (e *Elector) TryRun(ctx context.Context, lead func(ctx context.Context, ter
 		return err
 	}))
 	if !elected || done { // whatever ended the hold
-		return elected, errUnless(done, err)
+		return elected, errUnless(done, orStopped(claimed, err))
 	}
 	if cause := context.Cause(e.term.Load().ctx); ctx.Err() != nil && lost(cause) {
 		err = wrap(cause, err)
 	}
 	return true, err
+}
+
+// orStopped is the error of an attempt. Close ends an attempt, and then ctx, so that the error is that of a clean stop.
+func orStopped(ctx context.Context, err error) error {
+	if !errors.Is(err, ErrStopped) {
+		return err
+	}
+	<-ctx.Done()
+	return election.Stopped(ctx, "campaign")
 }
 
 // errUnless is err, or nil.

@@ -22,12 +22,9 @@ type attempts struct {
 
 func (a *attempts) Acquire(ctx context.Context, k *election.Election) election.Attempt {
 	e := a.Elector
-	if e.campaign == nil {
-		e.campaign = &campaign{began: time.Now()}
-		e.campaign.unsubscribe = e.subscribeCampaign()
-		if e.prefer.chosen && !k.Once() {
-			e.campaign.stopAsking = e.looksForLower()
-		}
+	beginCampaign(e)
+	if e.prefer.chosen && e.campaign.stopAsking == nil && !k.Once() {
+		e.campaign.stopAsking = e.looksForLower()
 	}
 	if err := pooled.CheckSize(e.pool, e.pins()); err != nil {
 		return k.Source().Fail(err)
@@ -45,14 +42,23 @@ func (a *attempts) Acquire(ctx context.Context, k *election.Election) election.A
 	return got
 }
 
-// Close closes the session that the acquirer keeps, and reports that.
+// Close closes the session that the acquirer keeps, and reports that. A campaign whose candidate is unhealthy begins with it.
 func (a *attempts) Close() {
 	a.by.Close()
-	if c := a.campaign; c != nil && c.keeps {
+	beginCampaign(a.Elector)
+	if c := a.campaign; c.keeps {
 		c.keeps = false
 		event := a.event(c)
 		event.Outcome = hooks.Busy
 		a.announcer.post(a.announcer.campaign(context.Background(), event))
+	}
+}
+
+// beginCampaign begins a campaign, unless it goes on.
+func beginCampaign(e *Elector) {
+	if e.campaign == nil {
+		e.campaign = &campaign{began: time.Now()}
+		e.campaign.unsubscribe = e.subscribeCampaign()
 	}
 }
 

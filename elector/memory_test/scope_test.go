@@ -313,7 +313,7 @@ func TestALeaderOfAnotherServerWithTheSameProcessIDConfirmsNobody(t *testing.T) 
 			leader, err := elsewhere.Leader(always)
 			b.wraps(err)
 
-			pool, turns := b.towards(other, b.Server)
+			pool, turns := b.towards(b.Server, other)
 			e, err := elector.New(pool, "orders", inside)
 			b.wraps(err)
 			first := b.campaign(b.candidate("first", inside).Elector)
@@ -331,7 +331,7 @@ func TestALeaderOfAnotherServerWithTheSameProcessIDConfirmsNobody(t *testing.T) 
 				pid = row.Pid
 				b.wraps(conn.Raw(func(any) error { return driver.ErrBadConn }), driver.ErrBadConn)
 			}
-			turns.Store(true) // the session's connection is the first
+			turns.Store(true) // the connection beside the session is the first
 			if term, elected, err := e.TryCampaign(always); elected || err == nil || errors.Is(err, elector.ErrSessionPooled) {
 				b.Errorf("elected on the word of another server: %+v, %v; its leader has the token %d", term, err, theirs.Token())
 			}

@@ -149,40 +149,31 @@ func (d *Acquirer) look(ctx context.Context, e *election.Election, a *election.A
 	}
 }
 
-// lend lends a session. In transaction scope that needs two connections, for which candidates take turns.
+// lend lends a session.
 func (d *Acquirer) lend(ctx context.Context, from *election.Source) (*election.Session, error) {
-	if !d.Inside() {
-		return from.Lend(ctx)
+	if d.Inside() {
+		return transaction.Lend(ctx, from, d.Wary)
 	}
-	leave, err := transaction.TakeTurn(ctx, from.Pool())
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	for n := 1; ; n++ {
-		s, err := from.Lend(ctx)
-		if err == nil || !d.Wary() || n == transaction.MaxServers || !errors.Is(err, pgerr.ErrServerReadOnly) {
-			return s, err
-		}
-	}
+	return from.Lend(ctx)
 }
 
 // succeed takes over the lock that its holder offers to this candidate.
 func (d *Acquirer) succeed(ctx context.Context, e *election.Election, a election.Attempt) election.Attempt {
-	got := handover.Succeed(ctx, e, d.CandidateID, d.Inside(), func() (s *election.Session, err error) {
+	got, err := handover.Succeed(ctx, e, d.CandidateID, d.Inside(), func() (s *election.Session, err error) {
 		s, a.Kept = unexpired(a.Kept), nil
 		if d.seated = s != nil; s == nil {
 			s, err = d.lend(ctx, e.Source())
 		}
 		return s, err
 	})
+	if err != nil {
+		got = e.Source().Fail(err)
+	}
 	if got.Outcome == election.Busy { // the offer does not stand
 		a.Named = false
 		return a
 	}
-	if a.Kept != nil {
-		a.Kept.Fail(got.Err)
-	}
+	got.Kept = a.Kept // nobody could be asked about the offer, on another connection: the deputy keeps its seat
 	if got.BusyAt.IsZero() {
 		got.BusyAt = a.BusyAt
 	}
@@ -283,6 +274,7 @@ func (d *Acquirer) report(ctx context.Context, e *election.Election, s *election
 			}
 			return e.Source().Lost(ctx, err)
 		}
+		d.seated = false // the seat went with the transaction
 		return d.settle(ctx, e, e.Again(ctx, s))
 	}
 	free, err := transaction.PairIsFree(ctx, s, seat.OfferKey(d.CandidateID, d.Key))

@@ -159,7 +159,7 @@ func (s *Session) whileValid(ctx context.Context) (valid context.Context, stop f
 	}
 	validity := s.proof.Lease.Validity()
 	why := fmt.Errorf("%w within %v", pgerr.ErrNoAnswer, validity)
-	if s.PID() == 0 && !s.conn.StaysInside() {
+	if _, waits := s.statements.(interface{ MayWait() }); s.PID() == 0 && !waits {
 		validity = min(validity, idle.AnswerWithin)
 		why = idle.Silent(validity)
 	}

@@ -64,7 +64,7 @@ func (s *Session) Try(ctx context.Context, wants ...Want) (locks []*Lock, tried 
 		}
 	}
 	tried, err = ask(ctx, s, func(ctx context.Context, c *pin.Conn) ([]Tried, Answer, error) {
-		tried, from, err := s.statements.Try(ctx, c, s.from.settings, wants)
+		tried, from, err := s.statements.Try(ctx, c, s.from.Settings(), wants)
 		if moved, ok := errors.AsType[*Moved](s.Judge(from)); ok && err == nil {
 			for i, t := range tried[:min(len(tried), len(wants))] {
 				if t.Granted {

@@ -91,7 +91,8 @@ type Statements interface {
 	// Unlock releases locks, and returns the keys of the locks that the session held.
 	Unlock(ctx context.Context, c *pin.Conn, keys []int64) (released []int64, err error)
 
-	// Close undoes Open, before an unchanged connection goes back to the pool (keep), or after the connection was closed.
+	// Close undoes Open, before an unchanged connection goes back to the pool (keep), or after the connection was closed. If the
+	// driver does not return from a call, Close is called beside that call.
 	Close(ctx context.Context, c *pin.Conn, keep bool) error
 }
 

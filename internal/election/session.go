@@ -92,7 +92,7 @@ func (s *Session) TermContext() context.Context { return s.termCtx }
 func (s *Session) Left() time.Duration { return s.proof.Left() }
 
 // Overdue is for how long the validity has been over; 0 if it is not.
-func (s *Session) Overdue() time.Duration { return s.proof.Overdue() }
+func (s *Session) Overdue() time.Duration { return max(s.proof.Overdue(), time.Since(s.Deadline())) }
 
 // DrainLeft is for how long work may go on once the session has ended.
 func (s *Session) DrainLeft() time.Duration { return s.proof.DrainLeft() }
@@ -114,8 +114,8 @@ func (s *Session) Deadline() time.Time {
 	return deadline
 }
 
-// RenewedAt is when the last statement that the server answered was sent.
-func (s *Session) RenewedAt() time.Time { return s.proof.RenewedAt() }
+// RenewedAt is when the last statement that the server answered was sent, or the last proof of a bound if that is older.
+func (s *Session) RenewedAt() time.Time { return s.Deadline().Add(-s.proof.Lease.Validity()) }
 
 // EndIfExpired ends a session whose validity has run out, and its terms if that of a bound has. No timer may have noticed yet.
 // It returns why the session has ended, nil if it has not.
@@ -250,7 +250,6 @@ func (s *Session) discard() {
 	if !s.conn.Discard(false, !errors.Is(context.Cause(s.ctx), errClosed)) {
 		s.from.Report("call", fmt.Errorf("elector: the driver does not return from a call on a connection that is given up (backend %d): "+
 			"the connection is left alone, and closed when the driver returns: %w", s.PID(), context.Cause(s.ctx)))
-		return
 	}
 	_ = s.statements.Close(context.Background(), s.conn, false)
 }

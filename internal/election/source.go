@@ -27,14 +27,14 @@ type SessionConfig struct {
 }
 
 // A Source lends sessions of a pool, and knows what was learned of the server behind the pool. One goroutine at a time may call its
-// methods, except for Invalidate.
+// methods, except for Invalidate, Pool, Settings and Take.
 type Source struct {
 	SessionConfig
 	pool     *sql.DB
-	settings []Setting   // of each session, but for those that were left out
-	checked  atomic.Bool // the server was checked since the last failure
-	passed   atomic.Bool // a check has passed at any time
-	primary  atomic.Bool // a primary has answered at any time, so a server in recovery is being replaced
+	settings atomic.Value // []Setting of each session, but for those that were left out
+	checked  atomic.Bool  // the server was checked since the last failure
+	passed   atomic.Bool  // a check has passed at any time
+	primary  atomic.Bool  // a primary has answered at any time, so a server in recovery is being replaced
 }
 
 // NewSource neither connects nor starts anything.
@@ -45,7 +45,9 @@ func NewSource(pool *sql.DB, c SessionConfig) *Source {
 	if c.Report == nil {
 		c.Report = func(string, error) {}
 	}
-	return &Source{SessionConfig: c, pool: pool, settings: settingsOf(c.CandidateID, c.Lease)}
+	from := &Source{SessionConfig: c, pool: pool}
+	from.LeaveOut()
+	return from
 }
 
 // Pool is where the connections come from.
@@ -55,7 +57,7 @@ func (from *Source) Pool() *sql.DB { return from.pool }
 // settings the server refuses. (Without the lease a server may keep the lock of a dead leader for longer, and never for less
 // time.)
 func (from *Source) LeaveOut(names ...string) {
-	from.settings = slices.DeleteFunc(settingsOf(from.CandidateID, from.Lease), func(s Setting) bool { return slices.Contains(names, s.Name) })
+	from.settings.Store(slices.DeleteFunc(settingsOf(from.CandidateID, from.Lease), func(s Setting) bool { return slices.Contains(names, s.Name) }))
 }
 
 // Retry checks the server if a check is due, and calls try. It calls try again at once if the pool may have a connection that
@@ -123,7 +125,7 @@ func (from *Source) Lost(ctx context.Context, err error) Attempt {
 }
 
 // Settings are those of each session.
-func (from *Source) Settings() []Setting { return slices.Clone(from.settings) }
+func (from *Source) Settings() []Setting { return slices.Clone(from.settings.Load().([]Setting)) }
 
 // HasPassed reports whether a check has passed at any time.
 func (from *Source) HasPassed() bool { return from.passed.Load() }
@@ -213,7 +215,7 @@ func (from *Source) Lend(ctx context.Context) (*Session, error) {
 // open has the answerer open the session.
 func (s *Session) open(ctx context.Context) error {
 	_, err := ask(ctx, s, func(ctx context.Context, c *pin.Conn) (none struct{}, a Answer, err error) {
-		a, err = s.statements.Open(ctx, c, s.from.settings)
+		a, err = s.statements.Open(ctx, c, s.from.Settings())
 		return none, a, err
 	})
 	if err == nil {

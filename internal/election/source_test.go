@@ -204,3 +204,21 @@ func TestASessionOfADriverWithoutDirectStatementsIsClosed(t *testing.T) {
 		}
 	})
 }
+
+// What goes on beside a session reads the settings while a check leaves some out. (The race detector sees it.)
+func TestTheSettingsMayBeReadDuringACheck(t *testing.T) {
+	from := election.NewSource(nil, election.SessionConfig{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 100 {
+			from.LeaveOut("jit")
+		}
+	}()
+	for range 100 {
+		if all := from.Settings(); len(all) == 0 {
+			t.Error("no settings")
+		}
+	}
+	<-done
+}

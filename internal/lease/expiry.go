@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -19,28 +18,22 @@ func (p *Proof) look() Instant {
 	return now
 }
 
-// Expiry says that the validity has run out, and why. The error wraps pgerr.ErrLeaseExpired, and what
-// Doubt has recorded.
+// Expiry says that the validity has run out, and why. The error wraps pgerr.ErrLeaseExpired.
 func (p *Proof) Expiry() error {
-	why := fmt.Sprintf("elector: %s (a term lasts %s without one; the lease is %s)", p.silent(), seconds(p.Lease.Validity()), seconds(p.Lease.Length))
-	if doubt := p.doubt.Load(); doubt != nil {
-		return expiry{fmt.Errorf("%s: %w", why, *doubt)}
-	}
-	return expiry{errors.New(why)}
+	return expiry{fmt.Errorf("elector: %s (a term lasts %s without one; the lease is %s)", p.silent(), seconds(p.Lease.Validity()), seconds(p.Lease.Length))}
 }
 
 // silent blames this process if nothing looked at the clocks for half of the validity: then the process
 // could read no answer.
 func (p *Proof) silent() string {
 	now, looked, late := p.Now(), *p.looked.Load(), p.Lease.Validity()/2
-	at, missing := p.last()
 	switch still := now.Mono - looked.Mono; {
 	case still > late:
 		return "this process stood still for " + seconds(still)
 	case now.Since(looked) > late:
 		return "this machine slept, or its clock was set forward, by " + seconds(now.Since(looked))
 	}
-	return missing + " for " + seconds(now.Since(at))
+	return "no heartbeat was answered for " + seconds(now.Since(*p.answered.Load()))
 }
 
 // seconds writes a duration for people: "7 s", "12.5 s", "750 ms".

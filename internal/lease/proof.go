@@ -15,15 +15,12 @@ import (
 const ClockCheckEvery = 250 * time.Millisecond
 
 // A Proof is when a session last proved that it lives: the time just before the last answered
-// statement was sent. The validity counts from it. Where commits must be acknowledged, too, the
-// validity counts from the earlier of the two. What is left is computed at each call, by the clocks
+// statement was sent. The validity counts from it. What is left is computed at each call, by the clocks
 // as they are then. Any goroutine may call the methods.
 type Proof struct {
 	Lease    Lease
 	clock    Clock
 	answered atomic.Pointer[Instant] // just before the last answered statement was sent
-	acked    atomic.Pointer[Instant] // just before the last acknowledged commit was sent; nil if none must be
-	doubt    atomic.Pointer[error]   // why the last commit was not acknowledged; nil if it was
 	looked   atomic.Pointer[Instant] // when it was last looked at in time: each ClockCheckEvery, unless the process stands still
 }
 
@@ -43,29 +40,7 @@ func (p *Proof) Renew(sent Instant) { p.answered.Store(&sent) }
 // SinceAnswered is how much time may have passed since the last answered statement was sent.
 func (p *Proof) SinceAnswered() time.Duration { return p.look().Since(*p.answered.Load()) }
 
-// Acknowledge records that a commit that was sent then is acknowledged. From the first
-// acknowledged commit on, commits must be acknowledged.
-func (p *Proof) Acknowledge(sent Instant) {
-	p.acked.Store(&sent)
-	p.doubt.Store(nil)
-}
-
-// Doubt records why a commit was not acknowledged. Expiry says it.
-func (p *Proof) Doubt(why error) { p.doubt.Store(&why) }
-
-// last is the earlier of the two proofs. missing is what has not come since.
-func (p *Proof) last() (at Instant, missing string) {
-	answered, acked := p.answered.Load(), p.acked.Load()
-	if acked != nil && acked.Mono < answered.Mono {
-		return *acked, "the synchronous standbys acknowledged no commit"
-	}
-	return *answered, "no heartbeat was answered"
-}
-
-func (p *Proof) age() time.Duration {
-	at, _ := p.last()
-	return p.Now().Since(at)
-}
+func (p *Proof) age() time.Duration { return p.Now().Since(*p.answered.Load()) }
 
 // Left is how much of the validity is left.
 func (p *Proof) Left() time.Duration { return p.Lease.Validity() - p.age() }
@@ -80,10 +55,7 @@ func (p *Proof) DrainLeft() time.Duration {
 }
 
 // RenewedAt is when the last proof was sent.
-func (p *Proof) RenewedAt() time.Time {
-	at, _ := p.last()
-	return at.At
-}
+func (p *Proof) RenewedAt() time.Time { return p.answered.Load().At }
 
 // Deadline is when the validity runs out unless a proof extends it.
 func (p *Proof) Deadline() time.Time { return p.RenewedAt().Add(p.Lease.Validity()) }

@@ -59,7 +59,7 @@ func WarmUp(ctx context.Context, s *election.Session, statements ...string) erro
 	if err == nil {
 		var shown bool
 		if shown, err = election.Ask(ctx, s, (*db.Queries).TrialLock, db.TrialLockParams{Key: key, High: high, Low: low}); err == nil && !shown {
-			err = pgerr.ErrNoSessionLocks
+			err = seat.NotShown(s.Answerer())
 		}
 	}
 	if err != nil {

@@ -138,11 +138,18 @@ var ErrSharedBackend = fmt.Errorf("%w: a candidate in session scope is on the sa
 	"use transaction scope for every candidate behind the pooler", pgerr.ErrSessionPooled)
 
 func (st *Statements) missing(ctx context.Context, c *pin.Conn) error {
-	err := election.Missing(ctx, c)
-	if st.Auto && errors.Is(err, pgerr.ErrNoSessionLocks) {
-		err = stubs{err}
+	if err := election.Missing(ctx, c); !errors.Is(err, pgerr.ErrNoSessionLocks) {
+		return err
 	}
-	return err
+	return NotShown(st)
+}
+
+// NotShown is the error of a session whose locks do not show in pg_locks.
+func NotShown(a election.Statements) error {
+	if st, ok := a.(*Statements); ok && st.Auto {
+		return stubs{pgerr.ErrNoSessionLocks}
+	}
+	return pgerr.ErrNoSessionLocks
 }
 
 // stubs is an error of a server whose locks of sessions do not show. Those of its transactions may.

@@ -105,13 +105,10 @@ func (h *Acquirer) attempt(ctx context.Context, a election.Attempt) election.Att
 	if a.Outcome == election.Busy && a.Named {
 		a.Named = false
 		if h.takeTurn(ctx) {
-			var got election.Attempt
 			own := h.Own.Source()
-			if err := own.Retry(ctx, func() error {
-				got = handover.Succeed(ctx, h.Own, own.CandidateID, false, func() (*election.Session, error) { return own.Lend(ctx) })
-				return got.Err
-			}); err != nil {
-				got = own.Fail(err)
+			got, err := handover.Succeed(ctx, h.Own, own.CandidateID, false, func() (*election.Session, error) { return own.Lend(ctx) })
+			if err != nil {
+				got = h.Shared.source.Fail(err) // which has passed a check, and has reached a primary: the own one may have done neither
 			}
 			<-h.Shared.taking
 			if got.Outcome != election.Busy {

@@ -25,8 +25,12 @@ var ErrTwoServers = errors.New("elector: the pool leads to two servers, and only
 var Turns pooled.Queues
 
 // Begin begins a transaction on the connection, within a call, by these statements. A transaction that other code has left open
-// is an error.
+// is an error. One of our own is rolled back, as when a call is repeated that has begun it: with a transaction that nobody knows,
+// database/sql would never close the connection.
 func Begin(ctx context.Context, c *pin.Conn, statements ...string) error {
+	if c.InTx() {
+		_ = c.RollBack()
+	}
 	err := c.Begin()
 	for _, statement := range statements {
 		if err == nil {
@@ -64,6 +68,30 @@ func TakeTurn(ctx context.Context, pool *sql.DB) (leave func(), err error) {
 		return nil, fmt.Errorf("elector: wait for two connections: %w", err)
 	}
 	return leave, nil
+}
+
+// brought is the key of a context's value: where the second connection is of a session that is to be lent.
+type brought struct{}
+
+// Lend lends a session. That needs two connections, for which candidates take turns. The second one is taken before the session is
+// lent: a call of the session has less time than a new connection may take.
+func Lend(ctx context.Context, from *election.Source, wary func() bool) (*election.Session, error) {
+	leave, err := TakeTurn(ctx, from.Pool())
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	first := New(from, nil, wary)
+	if err := first.takeBeside(ctx); err != nil {
+		return nil, err
+	}
+	defer first.drop(false) // unless the session has it
+	for n := 1; ; n++ {
+		s, err := from.Lend(context.WithValue(ctx, brought{}, &first.aux))
+		if err == nil || !wary() || n == MaxServers || !errors.Is(err, pgerr.ErrServerReadOnly) {
+			return s, err
+		}
+	}
 }
 
 // beginOwn begins a transaction with the session's settings, within a call. It finds a transaction that other code has left open,

@@ -66,7 +66,8 @@ func (t *Statements) staying(ctx context.Context, s *election.Session) (stop fun
 
 // beside makes a call on another connection.
 func (t *Statements) beside(ctx context.Context, call pin.Call) (err error) {
-	aux, borrowed := t.aux, t.aux == nil
+	aux := t.aux.Load()
+	borrowed := aux == nil
 	if borrowed { // as while it leads
 		if aux, err = t.from.Take(ctx); err != nil {
 			return err
@@ -76,9 +77,8 @@ func (t *Statements) beside(ctx context.Context, call pin.Call) (err error) {
 	err = inOwn(ctx, t.from, aux, call)
 	switch {
 	case err != nil && !errors.Is(err, sql.ErrNoRows): // a call may go on
-		aux.Discard(true, false)
-		if !borrowed {
-			t.aux = nil
+		if borrowed || t.aux.CompareAndSwap(aux, nil) {
+			aux.Discard(true, false)
 		}
 	case borrowed:
 		aux.GiveBack()

@@ -16,6 +16,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/pgelector/pgelector/db"
@@ -33,7 +34,8 @@ type Statements struct {
 	asks *seat.Asks
 	wary func() bool // whether connections of the pool may lead to a standby in turn
 
-	aux           *pin.Conn // for what needs a transaction of its own; nil once the session is kept alive
+	aux           atomic.Pointer[pin.Conn] // for what needs a transaction of its own; nil once the session is kept alive
+	closed        atomic.Bool              // perhaps beside a call that does not return
 	pid           int32
 	started, mark string // of the server and of the transaction; "" before a statement has set the mark
 	name          string // of the transaction, as others see it
@@ -80,12 +82,15 @@ func (t *Statements) Open(ctx context.Context, c *pin.Conn, _ []election.Setting
 		err = c.RollBack()
 	}
 	t.mark, t.kept, t.waits, t.forNow = "", false, false, false
-	if t.aux == nil && err == nil {
+	if at, ok := ctx.Value(brought{}).(*atomic.Pointer[pin.Conn]); ok && t.aux.Load() == nil {
+		t.has(at.Swap(nil))
+	}
+	if t.aux.Load() == nil && err == nil {
 		if t.wary() {
 			err = describe(ctx, c) // before it takes another: in turn, that would lead to the other server
 		}
 		if err == nil {
-			t.aux, err = t.takeBeside(ctx)
+			err = t.takeBeside(ctx)
 		}
 	}
 	if err == nil {
@@ -97,27 +102,38 @@ func (t *Statements) Open(ctx context.Context, c *pin.Conn, _ []election.Setting
 	return a, err
 }
 
+// MayWait says that the first answer may take its time: a pooler may let a transaction wait for a backend.
+func (*Statements) MayWait() {}
+
 // MaxServers is how many servers a pool may lead to in turn.
 const MaxServers = 3
 
 // takeBeside takes the second connection, to a primary.
-func (t *Statements) takeBeside(ctx context.Context) (aux *pin.Conn, err error) {
+func (t *Statements) takeBeside(ctx context.Context) error {
 	for n := 1; ; n++ {
-		if aux, err = t.from.Take(ctx); err != nil {
-			return nil, err
+		aux, err := t.from.Take(ctx)
+		if err != nil {
+			return err
 		}
 		aux.StayInside()
-		if !t.wary() {
-			return aux, nil
+		if t.wary() {
+			_, err = aux.Call(ctx, func(ctx context.Context, _ *db.Queries) error { return describe(ctx, aux) }, nil)
 		}
-		_, err = aux.Call(ctx, func(ctx context.Context, _ *db.Queries) error { return describe(ctx, aux) }, nil)
 		if err == nil {
-			return aux, nil
+			t.has(aux)
+			return nil
 		}
 		aux.Discard(true, false)
 		if n == MaxServers || !errors.Is(err, pgerr.ErrServerReadOnly) {
-			return nil, err
+			return err
 		}
+	}
+}
+
+// has gives the session its second connection.
+func (t *Statements) has(aux *pin.Conn) {
+	if t.aux.Store(aux); t.closed.Load() {
+		t.drop(true)
 	}
 }
 
@@ -193,7 +209,7 @@ func (t *Statements) goesOn(ctx context.Context, c *pin.Conn) (a election.Answer
 // afterwards, nobody else had the lock meanwhile. The first call only begins a transaction on the second connection: on a slow link
 // each call takes its time.
 func (t *Statements) Confirm(ctx context.Context, c *pin.Conn, keys []int64) ([]election.Confirmed, election.Answer, error) {
-	aux := t.aux // which Close gives up, perhaps while a call on it goes on
+	aux := t.aux.Load() // which Close gives up, perhaps while a call on it goes on
 	if aux == nil {
 		return nil, election.Answer{}, errAlone
 	}
@@ -322,6 +338,7 @@ func (t *Statements) Unlock(ctx context.Context, c *pin.Conn, keys []int64) ([]i
 
 // Close ends the transaction, and gives up the second connection.
 func (t *Statements) Close(_ context.Context, c *pin.Conn, keep bool) (err error) {
+	t.closed.Store(true)
 	t.drop(!keep)
 	if keep && c.InTx() {
 		err = c.RollBack()
@@ -331,14 +348,13 @@ func (t *Statements) Close(_ context.Context, c *pin.Conn, keep bool) (err error
 
 // drop gives up the second connection, if there is one.
 func (t *Statements) drop(discard bool) {
-	switch aux := t.aux; {
+	switch aux := t.aux.Swap(nil); {
 	case aux == nil:
 	case discard || aux.IsBusy():
 		aux.Discard(true, false)
 	default:
 		aux.GiveBack()
 	}
-	t.aux = nil
 }
 
 // errAlone is returned when the second connection was lost. A granted lock does not wait for another one.
@@ -348,8 +364,8 @@ var errAlone = fmt.Errorf("%w: its second connection was lost", pgerr.ErrSession
 type Part struct{ election.NoPart }
 
 func (Part) Kept(ctx context.Context, s *election.Session) (err error) {
-	if t := Of(s); t != nil && t.aux == nil {
-		t.aux, err = t.takeBeside(ctx)
+	if t := Of(s); t != nil && t.aux.Load() == nil {
+		err = t.takeBeside(ctx)
 	}
 	return err
 }
