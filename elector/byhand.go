@@ -152,7 +152,7 @@ func orStopped(ctx context.Context, err error) error {
 	return election.Stopped(ctx, "campaign")
 }
 
-// errUnless is err, or nil.
+// errUnless returns err, or nil if done.
 func errUnless(done bool, err error) error {
 	if done {
 		return nil

@@ -1,4 +1,4 @@
-// Package deputy has one follower look often, so that a leader that dies is replaced at once and the others hardly ask.
+// Package deputy lets one follower try often. So a leader that dies is replaced at once, and the other followers hardly ask.
 //
 // An election has two seats, which are advisory locks. The leader sits on one, and one of its followers, the deputy, on the
 // other. So an election pins two sessions in the server, however many candidates it has. Holding a seat decides nothing: only
@@ -216,13 +216,13 @@ func (d *Acquirer) sitDown(ctx context.Context, e *election.Election, s *electio
 	return err
 }
 
-// serve is one heartbeat interval as the deputy.
+// serve serves as the deputy for one heartbeat interval.
 func (d *Acquirer) serve(ctx context.Context, e *election.Election, s *election.Session) (a election.Attempt) {
 	d.seated = true
 	if err := e.Source().MayKeep(ctx, s); err != nil {
 		return e.Source().Lost(ctx, err)
 	}
-	var busy time.Time // when the last look that has found the lock busy began
+	var busy time.Time // the beginning of the last look that found the lock busy
 	for end := time.Now().Add(e.Source().Lease.Heartbeat); s.EndIfExpired() == nil && time.Now().Before(end); {
 		if a = d.again(ctx, e, s, min(d.Interval, time.Until(end))); a.BusyAt.IsZero() {
 			a.BusyAt = busy
@@ -260,8 +260,8 @@ func (d *Acquirer) again(ctx context.Context, e *election.Election, s *election.
 }
 
 // report ends a heartbeat interval as the deputy: is the lock offered to this candidate, and who holds it? In transaction scope
-// each try has a snapshot, if only for an instant. If CREATE INDEX CONCURRENTLY has seen it, it waits for the end of the
-// transaction: so another transaction follows.
+// each try has a snapshot, if only for an instant. If CREATE INDEX CONCURRENTLY has seen the snapshot, it waits for the end of
+// the transaction: so report begins another transaction.
 func (d *Acquirer) report(ctx context.Context, e *election.Election, s *election.Session) election.Attempt {
 	if transaction.IsOf(s) {
 		if err := e.Source().MayKeep(ctx, s); err != nil {

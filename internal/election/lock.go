@@ -101,8 +101,8 @@ var errTwice = errors.New("elector: the session holds this lock already, or is t
 // errCount is returned when an answerer does not answer for each lock.
 var errCount = errors.New("elector: the statements did not answer for each lock") // a fault of the answerer
 
-// inDoubt ends a session that has other locks, because of a try whose answer is not known. Whoever has a session that was only
-// lent discards it.
+// inDoubt ends a session that may have other locks, because nobody knows what the server answered. It does not end a session
+// that was only lent: the owner discards that session.
 func (s *Session) inDoubt(err error) error {
 	if s.started.Load() {
 		return s.lose(err)
@@ -114,10 +114,10 @@ func (s *Session) inDoubt(err error) error {
 // cancelled. The statement may have waited at the barrier, for a fenced transaction of an earlier term.
 var ErrAtBarrier = errors.New("elector: verify the lock, and wait for the fenced transactions of the last term")
 
-// Confirm confirms locks that Try has returned. Nobody sees a term before all of it is done: an answer that is read too late
-// confirms nothing. A lock whose barrier is not passed stays granted (IsWaiting): confirm it again later. refused has the
-// errors of single locks, and the session goes on with the others. A session that was only lent is kept alive from now on,
-// for this one lock.
+// Confirm confirms locks that Try has returned. No term is visible before Confirm is done: an answer that is read too late
+// confirms nothing. If the barrier of a lock is not passed, the lock stays granted (IsWaiting): call Confirm again later.
+// refused has the errors of single locks; the session goes on with the other locks. A session that was only lent is kept alive
+// from now on, for this one lock.
 func (s *Session) Confirm(ctx context.Context, locks ...*Lock) (refused map[*Lock]error, err error) {
 	rows, err := ask(ctx, s, func(ctx context.Context, c *pin.Conn) ([]Confirmed, Answer, error) {
 		return s.statements.Confirm(ctx, c, keysOf(locks))
@@ -177,15 +177,15 @@ func (s *Session) confirm(ctx context.Context, l *Lock, row Confirmed) error {
 	return err
 }
 
-// errNotGranted is returned for a lock that was granted perhaps, and was not.
+// errNotGranted is returned when a lock that the server had perhaps granted turns out to be busy.
 var errNotGranted = errors.New("elector: the lock is busy")
 
 // errReleased is returned when the session does not hold a lock that the server has just granted.
 var errReleased = errors.New("elector: the lock was granted, and is gone: does other code, or the driver, release all advisory locks " +
 	"of its connections (pg_advisory_unlock_all, DISCARD ALL)?")
 
-// Verify asks the server whether the session still holds the lock. If not, the session is lost. The answer is judged within
-// the call: one that comes when ctx has ended may still end the session.
+// Verify asks the server whether the session still holds the lock. If not, the session is lost. The call judges the answer: an
+// answer that comes after ctx has ended may still end the session.
 func (l *Lock) Verify(ctx context.Context) error {
 	left, err := ask(ctx, l.s, func(ctx context.Context, c *pin.Conn) (left bool, a Answer, err error) {
 		held, a, err := l.s.statements.Holds(ctx, c, l.key)

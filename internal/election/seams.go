@@ -66,8 +66,8 @@ func (NoPart) Ended(*Session, error)                          {}
 // repeated if the driver lost a prepared statement. An error that wraps pgerr.ErrSessionLost says that the locks are gone.
 // Another error of a statement says nothing about the session.
 type Statements interface {
-	// Open prepares a connection that was lent, before the parts hear of the session. So what they ask reaches the server that
-	// the first try will reach.
+	// Open prepares a connection that was lent, before the parts hear of the session. So the questions of parts reach the
+	// server that the first try will reach.
 	Open(ctx context.Context, c *pin.Conn, settings []Setting) (Answer, error)
 
 	// Try tries locks, and returns one result for each want, in order. If a lock is granted, the same statement applies the
@@ -148,7 +148,7 @@ type Observer interface {
 	Attempted(a Attempt)
 	Elected(t *Term)
 	Ended(t *Term, cause error)   // the work may go on
-	Demoted(t *Term, cause error) // the work has returned, and the lock is held still
+	Demoted(t *Term, cause error) // the work has returned, and the lock is still held
 	Released(t *Term)             // the lock is given up; the next campaign has not begun
 	Failed(doing string, err error)
 }
@@ -160,13 +160,13 @@ type Bound interface {
 	Expiry() error       // why nothing is left
 }
 
-// A Later is an error of a part that says when an attempt may succeed.
+// A Later is an error that says when an attempt may succeed. Parts return it.
 type Later interface {
 	error
 	Later() time.Duration // from now
 }
 
-// An Again is an error of a part or of an answerer after which a new attempt, at once, goes another way.
+// An Again is an error after which a new attempt, made at once, goes another way. Parts and answerers return it.
 type Again interface {
 	error
 	Again()

@@ -25,7 +25,7 @@ type Session struct {
 	statements Statements
 	proof      *lease.Proof            // that the session lives; only ask renews the proof
 	bounds     atomic.Pointer[[]Bound] // of parts
-	backend    atomic.Pointer[Answer]  // who gave the first answer that named somebody; nil before
+	backend    atomic.Pointer[Answer]  // the first answer that named a backend; nil before
 	started    atomic.Bool             // kept alive
 	held       keys                    // of the locks that the session holds, or is trying
 
@@ -44,7 +44,7 @@ type Session struct {
 type gone struct {
 	beside *gate.Gate    // what parts run
 	begun  atomic.Bool   // the connection is being given back or closed: once
-	closed chan struct{} // closed when it is
+	closed chan struct{} // closed when the connection is given up
 }
 
 func newSession(from *Source, conn *pin.Conn) *Session {
@@ -77,7 +77,7 @@ func (s *Session) Context() context.Context { return s.ctx }
 // PID is the process id of the backend; 0 before the backend has answered.
 func (s *Session) PID() int32 { return s.answered().PID }
 
-// answered is who gave the first answer; the zero Answer before.
+// answered returns the first answer that named a backend; the zero Answer before it came.
 func (s *Session) answered() Answer {
 	if a := s.backend.Load(); a != nil {
 		return *a
@@ -117,8 +117,8 @@ func (s *Session) Deadline() time.Time {
 // RenewedAt is when the last statement that the server answered was sent, or the last proof of a bound if that is older.
 func (s *Session) RenewedAt() time.Time { return s.Deadline().Add(-s.proof.Lease.Validity()) }
 
-// EndIfExpired ends a session whose validity has run out, and its terms if that of a bound has. No timer may have noticed yet.
-// It returns why the session has ended, nil if it has not.
+// EndIfExpired ends the session if its validity has run out, and ends its terms if a bound has run out: perhaps no timer has
+// noticed yet. It returns why the session has ended; nil if it goes on.
 func (s *Session) EndIfExpired() error {
 	if first := s.proof.Left(); first <= 0 && s.proof.Left() <= 0 { // the clock may have been wrong for one look
 		s.cancel(s.proof.Expiry())
@@ -132,7 +132,7 @@ func (s *Session) EndIfExpired() error {
 }
 
 // EndTerms ends the terms of the session. The session goes on, and keeps its locks, until the work of the terms has returned.
-// The cause that the terms have is why; Because gives it a reason. A part that only suspects something calls HeartbeatNow.
+// The terms end with the cause why; Because gives it a reason. A part that only suspects something calls HeartbeatNow.
 func (s *Session) EndTerms(why error) { s.endTerms(why) }
 
 // AddBound adds a bound to the validity. When nothing is left of the bound, the terms end.
@@ -158,8 +158,8 @@ func (s *Session) allBounds() []Bound {
 	return nil
 }
 
-// Lose is for a part that knows that the session's server is not the one that counts any more. It ends the session, and returns
-// the cause.
+// Lose is for a part that knows that another server has replaced the session's server. It ends the session, and returns the
+// cause.
 func (s *Session) Lose(err error) error {
 	if !s.started.Load() { // its owner discards it
 		return pgerr.Wrap(pgerr.ErrSessionLost, err)
@@ -174,7 +174,7 @@ func (s *Session) lose(err error) error {
 	return err
 }
 
-// Go runs beside the session what soon returns after the session's end. On a session that has ended, run is not called.
+// Go calls run beside the session. run must return soon after the session's end. If the session has ended, Go does nothing.
 func (s *Session) Go(run func()) {
 	if s.gone.beside.Begin(gate.Always) {
 		go backoff.Apart(func() {
@@ -201,8 +201,8 @@ func (s *Session) hold() (release func()) {
 	return sync.OnceFunc(s.holds.Finish)
 }
 
-// GiveBack returns the connection of a session that was not started to the pool, if the answerer says that it is unchanged. One that
-// was granted a lock is not: it may hold the lock still.
+// GiveBack ends a session that was not started. The connection goes back to the pool if the answerer says that it is unchanged, and
+// the session was never granted a lock, which it may still hold. Otherwise GiveBack closes the connection.
 func (s *Session) GiveBack() {
 	if s.started.Load() {
 		return
@@ -236,7 +236,7 @@ func (s *Session) end(unchanged bool) {
 	s.awaitBeside()
 }
 
-// awaitBeside waits for what parts run beside the session, but for no part that has forgotten to end.
+// awaitBeside waits for what parts run beside the session, but only for pin.CloseGrace: a part may forget to end.
 func (s *Session) awaitBeside() {
 	s.gone.beside.Close()
 	select {
@@ -254,7 +254,7 @@ func (s *Session) discard() {
 	_ = s.statements.Close(context.Background(), s.conn, false)
 }
 
-// Fail discards a session that was not started, because of err. It leaves a session that was started alone.
+// Fail discards a session that was not started, because of err. It does nothing to a session that was started.
 func (s *Session) Fail(err error) {
 	if !s.started.Load() {
 		s.cancel(err)
@@ -276,11 +276,11 @@ func (s *Session) Close() {
 	s.awaitBeside()
 }
 
-// A PerSession is what a part keeps of each session, for as long as anybody has the session. The zero value is ready. It must
+// A PerSession has a value of a part for each session, for as long as anybody has the session. The zero value is ready. It must
 // not be copied.
 type PerSession[T any] struct{ _ byte } // not empty: its address is the key in Session.kept
 
-// Of returns what is kept of the session. Any goroutine may call it.
+// Of returns the part's value for the session. Any goroutine may call it.
 func (p *PerSession[T]) Of(s *Session) *T {
 	of, ok := s.kept.Load(p)
 	if !ok {
@@ -293,7 +293,7 @@ func (p *PerSession[T]) Of(s *Session) *T {
 type keys struct {
 	mu      sync.Mutex
 	all     map[int64]bool
-	granted bool // one was, at any time
+	granted bool // a lock was granted, at any time
 }
 
 // add adds a key, and reports whether it was missing.

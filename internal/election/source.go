@@ -53,17 +53,17 @@ func NewSource(pool *sql.DB, c SessionConfig) *Source {
 // Pool is where the connections come from.
 func (from *Source) Pool() *sql.DB { return from.pool }
 
-// LeaveOut has sessions do without these settings, and with all others, from now on. It is for a part that checks which
-// settings the server refuses. (Without the lease a server may keep the lock of a dead leader for longer, and never for less
-// time.)
+// LeaveOut leaves these settings, and no others, out of each session from now on. It is for a part that checks which settings
+// the server refuses. (Without the lease setting, a server may keep the lock of a dead leader longer, but never for less time
+// than the lease.)
 func (from *Source) LeaveOut(names ...string) {
 	from.settings.Store(slices.DeleteFunc(settingsOf(from.CandidateID, from.Lease), func(s Setting) bool { return slices.Contains(names, s.Name) }))
 }
 
-// Retry checks the server if a check is due, and calls try. It calls try again at once if the pool may have a connection that
-// is better: one was dead, was left inside a transaction by other code, or led to an old primary. If one did not answer, or
-// answered as a standby, the other idle connections are suspected, too: the next attempt takes them all at once (package idle).
-// After an error the server is checked again, because it may be another one by then.
+// Retry checks the server if a check is due, and calls try. It calls try again at once if the pool may have a better connection:
+// the last connection was dead, was left inside a transaction by other code, or led to an old primary. If a connection did not
+// answer, or answered as a standby, the other idle connections are suspected, too: the next attempt takes them all at once
+// (package idle). After an error the server is checked again, because it may be another server by then.
 func (from *Source) Retry(ctx context.Context, try func() error) error {
 	for left, suspected, turned := from.pool.Stats().Idle, false, false; ; left-- {
 		wasChecked := from.checked.Load()
@@ -100,7 +100,7 @@ func (from *Source) Retry(ctx context.Context, try func() error) error {
 	}
 }
 
-// check has the parts check the server, if that is due.
+// check lets the parts check the server, if a check is due.
 func (from *Source) check(ctx context.Context) error {
 	if from.checked.Load() {
 		return nil
@@ -112,10 +112,10 @@ func (from *Source) check(ctx context.Context) error {
 	return err
 }
 
-// Invalidate has the server checked again before the next attempt. Any goroutine may call it.
+// Invalidate makes the next attempt check the server again. Any goroutine may call it.
 func (from *Source) Invalidate() { from.checked.Store(false) }
 
-// Lost is Fail for an attempt on a session that an acquirer has kept: the server may be another one now.
+// Lost returns the failed attempt, as Fail does, for a session that an acquirer has kept. The next attempt checks the server.
 func (from *Source) Lost(ctx context.Context, err error) Attempt {
 	if ctx.Err() == nil {
 		from.Invalidate()
@@ -124,7 +124,7 @@ func (from *Source) Lost(ctx context.Context, err error) Attempt {
 	return from.Fail(err)
 }
 
-// Settings are those of each session.
+// Settings returns the settings of each session.
 func (from *Source) Settings() []Setting { return slices.Clone(from.settings.Load().([]Setting)) }
 
 // HasPassed reports whether a check has passed at any time.
@@ -136,7 +136,7 @@ func (from *Source) ReachedPrimary() { from.primary.Store(true) }
 // Refuses reports whether an error is final.
 func (from *Source) Refuses(err error) bool { return from.refuses(err) }
 
-// Fail is the attempt that ended with err.
+// Fail returns the attempt that ended with err.
 func (from *Source) Fail(err error) Attempt {
 	if from.refuses(err) {
 		return Attempt{Outcome: Refused, Err: err}
@@ -212,7 +212,7 @@ func (from *Source) Lend(ctx context.Context) (*Session, error) {
 	return s, nil
 }
 
-// open has the answerer open the session.
+// open lets the answerer open the session.
 func (s *Session) open(ctx context.Context) error {
 	_, err := ask(ctx, s, func(ctx context.Context, c *pin.Conn) (none struct{}, a Answer, err error) {
 		a, err = s.statements.Open(ctx, c, s.from.Settings())
@@ -224,8 +224,8 @@ func (s *Session) open(ctx context.Context) error {
 	return err
 }
 
-// Reopen has the answerer of a session that was not started, and holds no lock, open it anew: what it had, as a seat, is gone, and
-// another backend may answer from now on.
+// Reopen opens a session anew that was not started and holds no lock. What the session had, such as a seat, is gone, and another
+// backend may answer from now on.
 func (s *Session) Reopen(ctx context.Context) error {
 	if s.started.Load() {
 		return errTwice

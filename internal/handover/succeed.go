@@ -16,7 +16,7 @@ import (
 const role = "successor"
 
 // Succeed waits in the server's queue for as long as the leader's offer stands, on the session that on returns: one that is kept, or
-// a new one. Anybody can make an offer: Succeed takes no session for one that is not the leader's. The session is discarded
+// a new one. Anybody can make an offer: Succeed takes no session for an offer that is not the leader's. The session is discarded
 // unless it is elected. Succeed tries again at once if the pool may have a better connection.
 func Succeed(ctx context.Context, e *election.Election, candidateID string, inside bool, on func() (*election.Session, error)) (a election.Attempt, err error) {
 	err = e.Source().Retry(ctx, func() error {

@@ -17,14 +17,14 @@ import (
 	"github.com/pgelector/pgelector/internal/transaction"
 )
 
-// LeastWait is what a wait takes at least, unless the server permits no wait.
+// LeastWait is the least time that a wait takes, unless the server permits no wait.
 const LeastWait = 100 * time.Millisecond
 
 // CloseDelay is how long a leader that has resigned keeps its connections, so that the server serves the next leader first.
-// Measured: a hand-over takes some 2 ms, and with the closing at the same time 6.
+// Measured: a hand-over takes some 2 ms, and 6 ms if the connections are closed at the same time.
 const CloseDelay = 10 * time.Millisecond
 
-// Prepare applies the session settings, and has the session's tries wait.
+// Prepare applies the session settings, and makes the session's tries wait.
 func Prepare(ctx context.Context, s *election.Session, w seat.Wait) error {
 	inside := transaction.IsOf(s)
 	row, err := election.Ask(ctx, s, (*db.Queries).PrepareWait, db.PrepareWaitParams{Settings: election.Encode(w.Settings(s.Source().Settings())), Inside: inside})

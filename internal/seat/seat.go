@@ -24,7 +24,7 @@ func OfferKey(candidateID string, key int64) int64 {
 	return lockkey.OfText(fmt.Sprintf("pgelector offer:%d:%s", key, candidateID))
 }
 
-// Asks are what a try asks beside the lock, and what the last one has heard. The acquirer that makes the tries owns them.
+// Asks are what a try asks beside the lock, and what the last try has heard. The acquirer that makes the tries owns them.
 type Asks struct {
 	Sit     bool  // take a seat if the lock is busy
 	Offer   int64 // the key of the offer to this candidate
@@ -52,10 +52,10 @@ func KeySetting(key int64) election.Setting {
 
 // A Waiter is an answerer whose tries can wait in the server's queue.
 type Waiter interface {
-	// Waits has the next tries wait, or not.
+	// Waits makes the next tries wait, or not.
 	Waits(bool)
 
-	// Sets records that another statement than a try has set the session up.
+	// Sets records that a statement other than a try has set the session up.
 	Sets(row db.PrepareWaitRow)
 }
 
@@ -68,11 +68,11 @@ type Statements struct {
 	pid     int32
 	kept    bool // the session has a seat, or its settings: it never goes back to the pool
 	waits   bool
-	waited  bool // the last try did: only Confirm tells whether it was granted
+	waited  bool // the last try waited: only Confirm tells whether the lock was granted
 	changed bool
 }
 
-// Waits has the next tries wait.
+// Waits makes the next tries wait, or not.
 func (st *Statements) Waits(wait bool) { st.waits, st.kept, st.changed = wait, true, true }
 
 // Sets records that the session was set up.
@@ -106,7 +106,7 @@ func (st *Statements) Try(ctx context.Context, c *pin.Conn, settings []election.
 	return []election.Tried{tried}, election.Answer{PID: row.Pid}, err
 }
 
-// Heard is what the outcome of a try means.
+// Heard returns what the outcome of a try means.
 func (a *Asks) Heard(outcome string, seated bool) (t election.Tried, err error) {
 	a.Seated, a.Offered = seated, outcome == "offered"
 	if a.Offered {
@@ -152,7 +152,7 @@ func NotShown(a election.Statements) error {
 	return pgerr.ErrNoSessionLocks
 }
 
-// stubs is an error of a server whose locks of sessions do not show. Those of its transactions may.
+// stubs is the error for a server that does not show locks of sessions. It may show locks of transactions.
 type stubs struct{ error }
 
 func (s stubs) Again() {}

@@ -1,4 +1,4 @@
-// Package shared has many elections share one connection.
+// Package shared lets many elections share one connection.
 package shared
 
 import (
@@ -13,12 +13,12 @@ import (
 )
 
 // A Shared session acquires any number of locks on one connection. One statement tries all
-// that are asked for, once per retry interval, and at once when the session that holds most
-// of them has ended. Losing the connection loses all locks.
+// locks that are asked for: once per retry interval, and at once when the session that holds
+// most of these locks has ended. If the connection is lost, all locks are lost.
 type Shared struct {
 	source *election.Source
 	retry  time.Duration
-	look   time.Duration   // between two looks whether that session has ended; 0 for none
+	look   time.Duration   // between two looks whether the session that holds most locks has ended; 0 for none
 	ctx    context.Context // the owner's: no attempts once it is done
 
 	mu       sync.Mutex
@@ -31,7 +31,7 @@ type Shared struct {
 	now *election.Session // the worker's, until it has returned; nil before the first batch
 }
 
-// New makes a session that connects with the first attempt. Attempts fail with the cause of ctx once that is done.
+// New makes a session that connects with the first attempt. Attempts fail with the cause of ctx once ctx is done.
 func New(ctx context.Context, retry, look time.Duration) *Shared {
 	return &Shared{retry: retry, look: look, ctx: ctx, taking: make(chan struct{}, 1), hurried: make(chan struct{}, 1), worked: make(chan struct{})}
 }
@@ -52,16 +52,16 @@ func (s *Shared) Close() {
 	}
 }
 
-// A Waker may have a request served before its time.
+// A Waker may make the worker serve a request before its time.
 type Waker interface {
-	// Woken receives when it does; the receiver then calls Spend.
+	// Woken receives when the Waker does so; the receiver then calls Spend.
 	Woken() <-chan struct{}
 	Spend()
 	// Renew allows more wake-ups: a regular batch has served the request.
 	Renew()
 }
 
-// An Acquirer is of one election. Its attempts have no Next: the worker paces them. No two acquirers of a session may have the
+// An Acquirer serves one election. Its attempts have no Next: the worker paces them. No two acquirers of a session may have the
 // same key: the server would grant the lock to both.
 type Acquirer struct {
 	Shared *Shared
@@ -98,9 +98,9 @@ func (h *Acquirer) Acquire(ctx context.Context, e *election.Election) election.A
 	}
 }
 
-// attempt is what the reply means. A transferred lock is waited for on a session of its
-// own: the shared one would keep all its other elections waiting. There is one at a time, since
-// who leads many elections, a stranger perhaps, can offer all their locks at once.
+// attempt returns what the reply means. It waits for a transferred lock on a session of its own:
+// a wait on the shared session would delay all other elections. One transfer goes on at a time,
+// because a leader of many elections, perhaps a stranger, can offer all their locks at once.
 func (h *Acquirer) attempt(ctx context.Context, a election.Attempt) election.Attempt {
 	if a.Outcome == election.Busy && a.Named {
 		a.Named = false
@@ -200,7 +200,7 @@ func (s *Shared) add(r *request) error {
 	return nil
 }
 
-// serveNow has a request served now, unless it is being served already.
+// serveNow makes the worker serve a request now, unless it is serving the request already.
 func (s *Shared) serveNow(r *request) (inTime bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,7 +211,7 @@ func (s *Shared) serveNow(r *request) (inTime bool) {
 	return inTime
 }
 
-// wake has the worker serve the requests that hurry.
+// wake makes the worker serve the urgent requests.
 func (s *Shared) wake() {
 	select {
 	case s.hurried <- struct{}{}:

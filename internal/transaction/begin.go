@@ -20,8 +20,8 @@ var ErrOver = fmt.Errorf("%w: the transaction that held the lock has ended on th
 var ErrTwoServers = errors.New("elector: the pool leads to two servers, and only one of them has the lock: " +
 	"is an address moving in a failover, or does it lead to several primaries?")
 
-// Turns are those of who checks a server, or takes two connections for a session: one at a time on each pool. Of many electors
-// of one pool each might get one connection, and wait for the other until all give up.
+// Turns let one candidate at a time, on each pool, check a server or take two connections for a session. Without turns each of
+// many electors might get one connection, and wait for the other until all give up.
 var Turns pooled.Queues
 
 // Begin begins a transaction on the connection, within a call, by these statements. A transaction that other code has left open
@@ -94,8 +94,8 @@ func Lend(ctx context.Context, from *election.Source, wary func() bool) (*electi
 	}
 }
 
-// beginOwn begins a transaction with the session's settings, within a call. It finds a transaction that other code has left open,
-// whose commit is not ours.
+// beginOwn begins a transaction with the session's settings, within a call. If other code has left a transaction open, beginOwn
+// finds it: its commit is not ours.
 func beginOwn(ctx context.Context, from *election.Source, aux *pin.Conn) error {
 	err := Explain(Begin(ctx, aux, db.RepeatableRead, db.ReadCommitted))
 	if err == nil {

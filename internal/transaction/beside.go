@@ -15,8 +15,8 @@ import (
 	"github.com/pgelector/pgelector/internal/pooled"
 )
 
-// Beside asks what a session inside a transaction must not ask: the locks of the relations that are read, and the transaction
-// id, would last as long as those of the session. Then another connection asks. In session scope the session asks.
+// Beside asks what a session inside a transaction must not ask: the locks on the relations that are read, and the transaction
+// id, would last as long as the session's own locks. So another connection asks. In session scope the session asks.
 func Beside[A, T any](ctx context.Context, s *election.Session, statement func(*db.Queries, context.Context, A) (T, error), argument A) (T, error) {
 	t := Of(s)
 	if t == nil {
@@ -25,7 +25,7 @@ func Beside[A, T any](ctx context.Context, s *election.Session, statement func(*
 	return pooled.Value(statement, argument, func(call pin.Call) error { return t.beside(ctx, call) })
 }
 
-// BesideThenStay is Beside, and then the session must have its locks still.
+// BesideThenStay asks as Beside does. It returns an error unless the session still has its locks after the answer.
 func BesideThenStay[A, T any](ctx context.Context, s *election.Session, statement func(*db.Queries, context.Context, A) (T, error), argument A) (T, error) {
 	t := Of(s)
 	if t == nil {
@@ -44,12 +44,12 @@ func (t *Statements) besideThenStay(ctx context.Context, s *election.Session, ca
 	defer cancel()
 	err := t.beside(ctx, call)
 	if err == nil {
-		err = s.Heartbeat(ctx) // if it has its lock still, nobody else had it meanwhile
+		err = s.Heartbeat(ctx) // if the session still has its lock, nobody else had the lock meanwhile
 	}
 	return err
 }
 
-// staying keeps a session alive that is not started, until stop is called.
+// staying keeps a session alive until stop is called, although the session is not started.
 func (t *Statements) staying(ctx context.Context, s *election.Session) (stop func()) {
 	pausing, cancel := context.WithCancel(ctx)
 	stopped := make(chan struct{})

@@ -1,8 +1,8 @@
-// Package transaction is the answerer of an election in transaction scope: a session has its lock and its settings inside one
-// transaction, for which a transaction pooler keeps a backend. The server ends the transaction of a silent client
-// (idle_in_transaction_session_timeout), as it ends an idle session otherwise.
+// Package transaction is the answerer of an election in transaction scope. A session has its lock and its settings inside one
+// transaction: a transaction pooler keeps one backend for it. The server ends the transaction of a silent client
+// (idle_in_transaction_session_timeout), as it ends an idle session in session scope.
 //
-// The transaction has no snapshot and no transaction id, which would hold back VACUUM. After a query of the extended protocol
+// The transaction has no snapshot and no transaction id: they would hold back VACUUM. After a query of the extended protocol
 // its portal keeps a snapshot until the next statement, so PingTransaction follows each query. Statements that need a
 // transaction id, or read a relation (whose lock would last until the end), run on another connection (Beside). An error
 // ends the transaction, and so the session.
@@ -75,7 +75,7 @@ func ServerStart(s *election.Session) string {
 	return ""
 }
 
-// Open takes the second connection, unless it has one, so that a granted lock never waits for one, and begins the transaction.
+// Open takes the second connection, unless it has one, and begins the transaction. So a granted lock never waits for a connection.
 func (t *Statements) Open(ctx context.Context, c *pin.Conn, _ []election.Setting) (a election.Answer, err error) {
 	c.StayInside()
 	if c.InTx() {
@@ -146,7 +146,7 @@ func describe(ctx context.Context, c *pin.Conn) error {
 	return err
 }
 
-// Waits has the next tries wait in the server's queue.
+// Waits makes the next tries wait in the server's queue, or not.
 func (t *Statements) Waits(wait bool) { t.waits, t.kept = wait, true }
 
 // Sets records that the session was set up.
@@ -190,7 +190,7 @@ func (t *Statements) tryAgain(ctx context.Context, c *pin.Conn) ([]election.Trie
 	return []election.Tried{{Granted: rows == 2, Keep: true}}, election.Answer{PID: t.pid, Mark: t.mark}, err
 }
 
-// goesOn asks whether the transaction, and so each of its locks, is there. It is called within a call.
+// goesOn asks whether the transaction, and so each of its locks, still exists. It is called within a call.
 func (t *Statements) goesOn(ctx context.Context, c *pin.Conn) (a election.Answer, err error) {
 	if !c.InTx() {
 		return a, ErrOver
@@ -253,8 +253,8 @@ func missing(ctx context.Context, c *pin.Conn) error {
 	return ErrTwoServers
 }
 
-// onAux makes a call on the second connection, and keeps this one alive meanwhile and asks at the end whether it goes on. It is called
-// within a call on c.
+// onAux makes a call on the second connection. Meanwhile it keeps the transaction on c alive, and at the end it asks whether that
+// transaction goes on. It is called within a call on c.
 func (t *Statements) onAux(ctx context.Context, c, aux *pin.Conn, call pin.Call) (a election.Answer, err error) {
 	answered := make(chan error, 1)
 	go backoff.Apart(func() {
@@ -279,13 +279,14 @@ func (t *Statements) onAux(ctx context.Context, c, aux *pin.Conn, call pin.Call)
 	}
 }
 
-// Beat has requests looked for after each heartbeat: it cannot try a lock, because a full lock table would end the transaction.
+// Beat always reports rung, so the leader looks for requests after each heartbeat. Beat cannot find out by trying a lock, because
+// a full lock table would end the transaction.
 func (t *Statements) Beat(ctx context.Context, c *pin.Conn) (rung bool, a election.Answer, err error) {
 	a, err = t.goesOn(ctx, c)
 	return true, a, err
 }
 
-// Holds reports whether the transaction goes on, which has the lock as long as it does.
+// Holds reports whether the transaction goes on: it has the lock for as long.
 func (t *Statements) Holds(ctx context.Context, c *pin.Conn, _ int64) (bool, election.Answer, error) {
 	a, err := t.goesOn(ctx, c)
 	return err == nil, a, err
