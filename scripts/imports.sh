@@ -32,8 +32,8 @@ done
 may[internal/deputy]+=' internal/handover internal/fenced' # a successor takes over, and an old leader is terminated
 may[internal/preflight]+=' internal/listen internal/idle'  # whether a connection can be listened on, or is silent
 may[elector]="hooks internal/gate $kernel $answerers $parts"
-takes_conns='election|idle|seat|transaction|shared|pooled|fenced|listen|preflight|syncrep' # and use internal/pin
-for package in fenced listen preflight syncrep; do may[internal/$package]+=' internal/pin'; done
+takes_conns='election|idle|seat|transaction|shared|pooled|fenced|listen|preflight|syncrep|inbox' # and use internal/pin
+for package in fenced inbox listen preflight syncrep; do may[internal/$package]+=' internal/pin'; done
 pure=("${!may[@]}" health hooks hooks/hookstest hooks/metrics db roster dashboard electortest shard ticks migrations)
 
 # The packages that may import elector.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/db"
-	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/election"
 	"github.com/pgelector/pgelector/internal/holder"
 	"github.com/pgelector/pgelector/internal/lockkey"
@@ -19,14 +18,12 @@ import (
 )
 
 // An Asking is a request that is being made, on a connection of its own, to a primary. It lasts until
-// Withdraw, the end of its ctx, or that of the connection.
+// Withdraw, or the end of the connection.
 type Asking struct {
-	conn     *sql.Conn
-	tx       *sql.Tx
-	key      int64
-	pid      int32 // of the leader's backend
-	answer   int64 // the key of the lock that is the answer; 0 until the first Ring
-	withdraw context.CancelFunc
+	conn   *pin.Conn
+	key    int64
+	pid    int32 // of the leader's backend
+	answer int64 // the key of the lock that is the answer; 0 until the first Ring
 }
 
 // askingBound is how long the server keeps a request whose connection is silent.
@@ -49,54 +46,39 @@ func Send(ctx context.Context, pool *sql.DB, pid int32, key int64, name string, 
 }
 
 func send(ctx context.Context, pool *sql.DB, pid int32, key int64, name string, priority *int32) (asking *Asking, silent bool, err error) {
-	within, cancel := context.WithCancel(ctx)
-	bounded, stop := bound(ctx) // within would end the request
+	bounded, stop := bound(ctx)
 	defer stop()
-	asking, err = backoff.AwaitOr(bounded, func(context.Context) (*Asking, error) {
-		conn, err := pool.Conn(within)
-		if err != nil {
-			return nil, err
+	conn, _, err := pin.Take(bounded, pool, askingBound)
+	if err == nil {
+		conn.StayInside()
+		asking = &Asking{conn: conn, key: key, pid: pid}
+		_, err = conn.Call(bounded, func(ctx context.Context, _ *db.Queries) error { return asking.begin(ctx, name, priority) }, nil)
+		if err == nil {
+			return asking, false, nil
 		}
-		asking := &Asking{conn: conn, key: key, pid: pid, withdraw: cancel}
-		if err = asking.begin(within, name, priority); err == nil {
-			return asking, nil
-		}
-		if errors.Is(err, pgerr.ErrServerReadOnly) {
-			pin.CloseForGood(bounded, conn, true)
-		}
-		_ = conn.Close()
-		return nil, err
-	}, (*Asking).Withdraw)
-	if err != nil {
-		cancel()
+		conn.Discard(true, false)
 	}
-	return asking, err != nil && bounded.Err() != nil && ctx.Err() == nil, err
+	return nil, bounded.Err() != nil && ctx.Err() == nil, err
 }
 
-// begin begins the transaction of the request.
-func (a *Asking) begin(ctx context.Context, name string, priority *int32) (err error) {
-	if a.tx, err = a.conn.BeginTx(ctx, nil); pgerr.State(err) == "0A000" { // a standby: lib/pq wants to write
-		err = pgerr.Wrap(pgerr.ErrServerReadOnly, err)
-	}
-	if err != nil {
+// begin begins the transaction of the request, within a call.
+func (a *Asking) begin(ctx context.Context, name string, priority *int32) error {
+	if err := transaction.Begin(ctx, a.conn); err != nil {
 		return err
 	}
 	local := []election.Setting{{Name: "idle_in_transaction_session_timeout", Value: fmt.Sprint(askingBound.Milliseconds())}, {Name: "transaction_timeout", Value: "0"}}
 	if name != "" {
 		local = append(local, election.Setting{Name: "application_name", Value: name})
 	}
-	_, err = db.New(a.tx).ApplySettings(ctx, db.ApplySettingsParams{Settings: election.Encode(local), OnlyLocal: true})
+	err := transaction.Apply(ctx, a.conn, local)
 	if err == nil && priority != nil {
-		_, err = db.New(a.tx).TellPriority(ctx, db.TellPriorityParams{Inside: true, Priority: *priority})
+		_, err = a.conn.Queries().TellPriority(ctx, db.TellPriorityParams{Inside: true, Priority: *priority})
 	}
 	if err == nil {
 		var who db.WhoAnswersRow
-		if who, err = db.New(a.tx).WhoAnswers(ctx); err == nil && who.InRecovery {
+		if who, err = a.conn.Queries().WhoAnswers(ctx); err == nil && who.InRecovery {
 			err = pgerr.ErrServerReadOnly
 		}
-	}
-	if err != nil {
-		_ = a.tx.Rollback()
 	}
 	return err
 }
@@ -109,29 +91,46 @@ func bound(ctx context.Context) (bounded context.Context, cancel context.CancelF
 // Ring asks again, which shows that the request still stands. answered is true once the leader
 // has said that it has done what it could.
 func (a *Asking) Ring(ctx context.Context) (rung, answered bool, err error) {
-	ctx, cancel := bound(ctx)
-	defer cancel()
 	high, low := lockkey.Halves(a.key)
-	row, err := backoff.Await(ctx, func(ctx context.Context) (db.RingRow, error) {
-		return db.New(a.tx).Ring(ctx, db.RingParams{RequestHigh: high, RequestLow: low, Pid: a.pid, Answer: a.answer})
+	var row db.RingRow
+	err = a.ask(ctx, func(ctx context.Context, q *db.Queries) (err error) {
+		row, err = q.Ring(ctx, db.RingParams{RequestHigh: high, RequestLow: low, Pid: a.pid, Answer: a.answer})
+		return err
 	})
-	if err == nil {
-		a.answer = AnswerKey(row.OwnPid, row.Transaction)
+	if err != nil { // a call that was given up may write the row
+		return false, false, err
 	}
-	return row.Rung, row.Answered, err
+	a.answer = AnswerKey(row.OwnPid, row.Transaction)
+	return row.Rung, row.Answered, nil
 }
 
 // Holder asks, on the server of the request, who holds the lock of an election.
 func (a *Asking) Holder(ctx context.Context, key int64) (h holder.Holder, held bool, err error) {
-	ctx, cancel := bound(ctx)
-	defer cancel()
-	return holder.Found(backoff.Await(ctx, func(ctx context.Context) (db.HolderRow, error) { return db.New(a.tx).Holder(ctx, key) }))
+	var row db.HolderRow
+	err = a.ask(ctx, func(ctx context.Context, q *db.Queries) (err error) {
+		row, err = q.Holder(ctx, key)
+		return err
+	})
+	if err != nil {
+		return holder.Found(db.HolderRow{}, err)
+	}
+	return holder.Found(row, nil)
 }
 
-// Withdraw ends the request. It waits a second at the most.
-func (a *Asking) Withdraw() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+func (a *Asking) ask(ctx context.Context, call pin.Call) error {
+	ctx, cancel := bound(ctx)
 	defer cancel()
-	_, _ = backoff.Await(ctx, func(context.Context) (any, error) { return nil, errors.Join(a.tx.Rollback(), a.conn.Close()) })
-	a.withdraw()
+	_, err := a.conn.Call(ctx, call, nil)
+	return err
+}
+
+// Withdraw ends the request. It waits a second or two at the most.
+func (a *Asking) Withdraw() {
+	ctx, cancel := context.WithTimeout(context.Background(), pin.CloseGrace)
+	defer cancel()
+	if _, err := a.conn.Call(ctx, func(context.Context, *db.Queries) error { return a.conn.RollBack() }, nil); err != nil {
+		a.conn.Discard(true, true)
+		return
+	}
+	a.conn.GiveBack()
 }

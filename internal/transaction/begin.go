@@ -2,7 +2,6 @@ package transaction
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 
@@ -19,10 +18,6 @@ var ErrOver = fmt.Errorf("%w: the transaction that held the lock has ended on th
 // ErrTwoServers is returned when another connection of the pool does not see the transaction's locks.
 var ErrTwoServers = errors.New("elector: the pool leads to two servers, and only one of them has the lock: " +
 	"is an address moving in a failover, or does it lead to several primaries?")
-
-// Turns let one candidate at a time, on each pool, check a server or take two connections for a session. Without turns each of
-// many electors might get one connection, and wait for the other until all give up.
-var Turns pooled.Queues
 
 // Begin begins a transaction on the connection, within a call, by these statements. A transaction that other code has left open
 // is an error. One of our own is rolled back, as when a call is repeated that has begun it: with a transaction that nobody knows,
@@ -59,39 +54,6 @@ func Explain(err error) error {
 		return fmt.Errorf("elector: begin a transaction: "+NoAnswer+": %w", err)
 	}
 	return fmt.Errorf("elector: begin a transaction: %w", pgerr.Explain(err))
-}
-
-// TakeTurn waits until nobody else takes two connections of the pool, or checks its server.
-func TakeTurn(ctx context.Context, pool *sql.DB) (leave func(), err error) {
-	_, leave, err = Turns.Take(ctx, pool)
-	if err != nil {
-		return nil, fmt.Errorf("elector: wait for two connections: %w", err)
-	}
-	return leave, nil
-}
-
-// brought is the key of a context's value: where the second connection is of a session that is to be lent.
-type brought struct{}
-
-// Lend lends a session. That needs two connections, for which candidates take turns. The second one is taken before the session is
-// lent: a call of the session has less time than a new connection may take.
-func Lend(ctx context.Context, from *election.Source, wary func() bool) (*election.Session, error) {
-	leave, err := TakeTurn(ctx, from.Pool())
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	first := New(from, nil, wary)
-	if err := first.takeBeside(ctx); err != nil {
-		return nil, err
-	}
-	defer first.drop(false) // unless the session has it
-	for n := 1; ; n++ {
-		s, err := from.Lend(context.WithValue(ctx, brought{}, &first.aux))
-		if err == nil || !wary() || n == MaxServers || !errors.Is(err, pgerr.ErrServerReadOnly) {
-			return s, err
-		}
-	}
 }
 
 // beginOwn begins a transaction with the session's settings, within a call. If other code has left a transaction open, beginOwn

@@ -105,6 +105,9 @@ func (t *Statements) Open(ctx context.Context, c *pin.Conn, _ []election.Setting
 // MayWait says that the first answer may take its time: a pooler may let a transaction wait for a backend.
 func (*Statements) MayWait() {}
 
+// brought is the key of a context's value: where the second connection is of a session that is to be lent.
+type brought struct{}
+
 // MaxServers is how many servers a pool may lead to in turn.
 const MaxServers = 3
 
