@@ -6,11 +6,14 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "github.com/lib/pq"
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/roster"
 )
 
 // sql.Open does not read the connection string, so each attempt would fail, after one line in the log.
@@ -44,5 +47,42 @@ func TestAConnectionStringThatCannotBeReadEndsRunAtOnce(t *testing.T) {
 	}
 	if err := shared.Run(t.Context(), func(context.Context, *elector.Term) error { return nil }); !errors.Is(err, elector.ErrConfig) {
 		t.Errorf("Run on a session returned %v", err)
+	}
+}
+
+// lib/pq has no type for such an error, and its text repeats the string, or a part of it.
+func TestNoErrorRepeatsAConnectionStringThatCannotBeRead(t *testing.T) {
+	for _, driver := range []string{"postgres", "pgx"} {
+		for _, dsn := range []string{"postgres://app:hunter2@db:port/app", "postgres://app:hunter2%zz@db/app", "host=db password=my hunter2",
+			"host=db password='hunter2", "hunter2://app@db", "host=db port=abc password=hunter2"} {
+			pool, err := sql.Open(driver, dsn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer pool.Close()
+			e, err := elector.New(pool, "orders")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+			defer stop()
+			if err := e.Run(ctx, func(context.Context, *elector.Term) error { return nil }); !errors.Is(err, elector.ErrConfig) {
+				t.Errorf("over %s, of %s: Run returned %v", driver, dsn, err)
+			}
+			r, err := roster.New(pool)
+			if err != nil {
+				t.Fatal(err)
+			}
+			calls := map[string]error{"Migrate": r.Migrate(ctx)}
+			_, calls["Leader"] = e.Leader(ctx)
+			_, calls["Candidates"] = e.Candidates(ctx)
+			_, calls["RequestResign"] = elector.RequestResign(ctx, pool, "orders")
+			_, _, calls["TryCampaign"] = e.TryCampaign(ctx)
+			for call, err := range calls {
+				if err == nil || strings.Contains(err.Error(), "hunter2") {
+					t.Errorf("over %s, of %s: %s returned %v", driver, dsn, call, err)
+				}
+			}
+		}
 	}
 }

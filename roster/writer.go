@@ -18,6 +18,7 @@ import (
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/roster/internal/db"
 )
 
@@ -283,7 +284,7 @@ func (r *Roster) send(ctx context.Context, b batch, metadata json.RawMessage) (e
 func (r *Roster) sendOnOne(ctx context.Context, b batch, metadata json.RawMessage) error {
 	conn, err := r.pool.Conn(ctx)
 	if err != nil {
-		return fmt.Errorf("roster: take a connection from the pool: %w", err) // it says nothing of the tables
+		return fmt.Errorf("roster: take a connection from the pool: %w", pgerr.Connecting(err)) // it says nothing of the tables
 	}
 	defer conn.Close()
 	expires := silentAfter * r.interval

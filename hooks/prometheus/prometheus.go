@@ -25,11 +25,11 @@
 //
 // # Series
 //
-// A process has 29 series for each election in which it has a candidate, from the first
+// A process has 30 series for each election in which it has a candidate, from the first
 // event on. Every label value exists from the start, so that rate() sees the first
 // increase. An election that the process leads has one more; one that it has ever led has
 // 27 more, for the two histograms. A thousand elections, all led by one process, are
-// 57,000 series. If that is too many, drop the histograms when you scrape, or give those
+// 58,000 series. If that is too many, drop the histograms when you scrape, or give those
 // electors no hook. Failures of an elector.Session's connection have the election "".
 //
 // The gauges of an election end when all its electors in the process are closed

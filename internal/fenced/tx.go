@@ -27,7 +27,7 @@ type Tx struct {
 // take takes a connection from the pool.
 func (tx *Tx) take(ctx context.Context) (err error) {
 	tx.conn, err = tx.pool.Conn(ctx)
-	return err
+	return pgerr.Connecting(err)
 }
 
 // isSpoilt reports whether a connection is of no use after a failed statement. If so, it is

@@ -51,10 +51,10 @@ func send(ctx context.Context, pool *sql.DB, pid int32, key int64, name string, 
 	conn, _, err := pin.Take(bounded, pool, askingBound)
 	if err == nil {
 		conn.StayInside()
-		asking = &Asking{conn: conn, key: key, pid: pid}
-		_, err = conn.Call(bounded, func(ctx context.Context, _ *db.Queries) error { return asking.begin(ctx, name, priority) }, nil)
+		a := &Asking{conn: conn, key: key, pid: pid}
+		_, err = conn.Call(bounded, func(ctx context.Context, _ *db.Queries) error { return a.begin(ctx, name, priority) }, nil)
 		if err == nil {
-			return asking, false, nil
+			return a, false, nil
 		}
 		conn.Discard(true, false)
 	}

@@ -61,7 +61,7 @@ func Take(ctx context.Context, pool *sql.DB, within time.Duration) (c *Conn, lat
 		_ = conn.Close() // unused, so the pool may have it back
 	})
 	if err != nil {
-		return nil, ctx.Err() == nil && waitCtx.Err() != nil, err
+		return nil, ctx.Err() == nil && waitCtx.Err() != nil, pgerr.Connecting(err)
 	}
 	c = &Conn{conn: conn, q: db.New(conn), prepared: map[string]*sql.Stmt{}, slot: make(chan struct{}, 1)}
 	c.ctx, c.giveUp = context.WithCancel(context.Background())

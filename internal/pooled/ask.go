@@ -43,7 +43,7 @@ func ask[T any](ctx context.Context, pool Pool, writes bool, call func(db.DBTX) 
 
 func onceOrTwice(ctx context.Context, pool Pool, writes bool, call func(db.DBTX) error) (err error) {
 	once := func() string {
-		err = askOnce(ctx, pool, writes, call)
+		err = pgerr.Connecting(askOnce(ctx, pool, writes, call))
 		return pgerr.State(err)
 	}
 	switch once() {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 func TestABadConnectionStringIsTold(t *testing.T) {
@@ -19,6 +21,7 @@ func TestABadConnectionStringIsTold(t *testing.T) {
 		if err == nil {
 			t.Errorf("pgx reads %s", dsn)
 		}
+		err = pgerr.Connecting(err) // as where connections come from
 		for _, wrapped := range []error{err, fmt.Errorf("wrapped: %w", err), fmt.Errorf("%w: %w", errors.New("some error"), err), errors.Join(errors.New("some error"), err)} {
 			if isBadDSN(wrapped) != bad {
 				t.Errorf("%s: %v: %v", dsn, wrapped, !bad)

@@ -18,6 +18,7 @@ import (
 	"github.com/lib/pq"
 
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/notify/internal/relay"
 )
 
@@ -36,7 +37,7 @@ var _ elector.Notifier = (*Notifier)(nil)
 // the electors work as without a notifier.
 func New(dsn string, report func(error), opts ...Option) (*Notifier, error) {
 	if _, err := pq.NewConnector(dsn); err != nil {
-		return nil, fmt.Errorf("pqnotify: %w", err)
+		return nil, fmt.Errorf("pqnotify: %w", pgerr.Connecting(err))
 	}
 	d := dialer{before: func(context.Context) (string, error) { return dsn, nil }}
 	for i, opt := range opts {
@@ -109,7 +110,7 @@ func (d dialer) dial(ctx context.Context) (relay.Line, error) {
 
 func (l *line) connect(ctx context.Context, dsn string) (err error) {
 	if l.conn, err = pq.NewListenerConn(dsn, l.heard); err != nil {
-		return err
+		return pgerr.Connecting(err)
 	}
 	listening := make(chan error, 1)
 	go func() {

@@ -25,8 +25,8 @@ var (
 // a driver that does not return (pin), a silent idle connection (idle), which refusals are final, an unlock whose answer is lost.
 const (
 	mostKernel     = 2000
-	mostWithUnder  = 2930
-	mostCore       = 11110
+	mostWithUnder  = 2940
+	mostCore       = 11130
 	mostFile       = 300 // lines
 	mostFields     = 16  // of a struct, with those that it embeds
 	mostMethods    = 40  // of a type, with those that it embeds
