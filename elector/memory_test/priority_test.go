@@ -128,6 +128,9 @@ func TestAPriorityDoesNotDelayAFailover(t *testing.T) {
 		time.Sleep(retry)
 		high := b.run("high", elector.WithPriority(5))
 		time.Sleep(2 * minTerm)
+		for tried := len(high.rec.Campaigns()); len(high.rec.Campaigns()) == tried; { // or high might try just when the lock is free
+			time.Sleep(10 * time.Millisecond)
+		}
 		b.Terminate(b.pid(first))
 		first.process.Freeze()
 		b.within("the deputy leads", 0, b.leads(deputy), 200*time.Millisecond)
