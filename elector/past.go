@@ -82,7 +82,7 @@ func (n *candidate) ledBefore(now time.Time) (e hooks.Elected) {
 type campaign struct {
 	began       time.Time
 	unsubscribe func()
-	stopAsking  func() // a leader of lower priority for its lock; nil if it does not
+	stopAsking  func() // stops the requests to a leader of lower priority; nil if the candidate makes none
 	attempts    int
 	took        time.Duration    // by the last attempt
 	granted     election.Attempt // once elected

@@ -191,8 +191,8 @@ func (e *Elector) hear(all []inbox.Request) {
 	}
 }
 
-// answer takes up a request, with the priority of the successor if who asks has told one. It returns nil if that is not its turn yet, and otherwise what is to
-// be called when it is withdrawn.
+// answer takes up a request. priority is the successor's, if the requester has told it; else nil. answer returns nil if the term cannot
+// take up the request yet, and otherwise a function to be called when the request is withdrawn.
 func (t *Term) answer(r inbox.Request, priority *int32) (withdrawn func()) {
 	transfer := r.Key == inbox.TransferKey(t.key)
 	by, successor := describe(r, transfer), r.Application
@@ -278,7 +278,7 @@ func (t *Term) yieldsTo(priority int32) bool {
 	return priority > t.prefer.priority && time.Since(t.ElectedAt()) >= preference.Due(t.prefer.delay)
 }
 
-// priorityOf is the priority that who makes a request tells with it; nil if none.
+// priorityOf returns the priority that the requester tells beside a request; nil if it tells none.
 func priorityOf(r inbox.Request, all []inbox.Request) *int32 {
 	for _, other := range all {
 		if n, told := preference.Told(other.Key); told && other.Transaction == r.Transaction {

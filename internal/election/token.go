@@ -33,8 +33,8 @@ func TokenOf(answer, epoch int64, setting string) (timeline, token int64, err er
 	return timeline, token, err
 }
 
-// addEpoch adds an epoch to the timeline of a token: the candidate's or the database's,
-// whichever is larger. A setting that is no epoch is an error, because without the epoch the
+// addEpoch adds the larger of two epochs, the candidate's and the database's, to the timeline
+// of a token. A setting that is no epoch is an error, because without the epoch the
 // token could be smaller than the token of an earlier term.
 func addEpoch(token, own int64, setting string) (int64, error) {
 	stored, err := strconv.ParseUint(setting, 10, 64)

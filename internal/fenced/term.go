@@ -66,6 +66,6 @@ func (in Term) answerTime() (context.Context, context.CancelFunc) {
 	}
 }
 
-// grace is how long a call may last that nobody needs an answer to, such as the end of a connection: also once the term has ended,
-// when only the drain is left. If only a clock jumped, the server keeps the lock for one drain.
+// grace bounds a call whose answer nobody needs, such as the close of a connection. The bound is at most half of the drain, because
+// the term may have ended. If only a clock jumped, the server keeps the lock for one drain.
 func (in Term) grace() time.Duration { return min(pin.CloseGrace, in.Lock.Session().Lease().Drain/2) }

@@ -16,14 +16,17 @@ var unparsed = []string{`missing "=" after `, "missing character after backslash
 	"invalid connection protocol: "}
 
 // Connecting returns err, which a call returned that may have connected. If the driver cannot parse the connection string, its error
-// may repeat a part of the string, such as the password, or all of it. Then Connecting returns ErrUnreadable instead, with what
-// pgx found wrong. This package cannot import the type of pgx's error.
+// may repeat a part of the string, such as the password, or all of it. Then Connecting returns ErrUnreadable instead, with what the
+// driver found wrong, as far as that repeats no password. This package cannot import the type of pgx's error.
 func Connecting(err error) error {
 	if err == nil {
 		return nil
 	}
 	if parse, ok := errors.AsType[*url.Error](err); ok && parse.Op == "parse" {
 		return ErrUnreadable
+	}
+	if strings.HasPrefix(err.Error(), `pq: wrong value for "`) { // of a key other than the password
+		return fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
 	for _, begin := range unparsed {
 		if strings.HasPrefix(err.Error(), begin) {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strings"
 
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
@@ -15,8 +14,6 @@ var errBadDSN = fmt.Errorf("%w: the driver cannot read the connection string: co
 // isBadDSN reports whether the driver cannot read the connection string, so that no attempt reaches a server. A file that the string
 // names may appear later, so an error about a file is no such error.
 func isBadDSN(err error) bool {
-	if _, ofFile := errors.AsType[*fs.PathError](err); ofFile || err == nil {
-		return false
-	}
-	return errors.Is(err, pgerr.ErrUnreadable) || strings.Contains(err.Error(), `pq: wrong value for "`)
+	_, ofFile := errors.AsType[*fs.PathError](err)
+	return !ofFile && errors.Is(err, pgerr.ErrUnreadable)
 }

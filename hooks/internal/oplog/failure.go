@@ -90,7 +90,7 @@ func (h *Hook) attemptFailed(ctx context.Context, e hooks.Failure) {
 	}
 }
 
-// failed begins an outage, or returns it, and reports whether this failure is the first to be told. That the server refuses is
+// failed begins an outage, or returns it, and reports whether this failure is the first to be told. A refusal by the server is
 // told once more, if the line of the outage says something else: a connection that was lost, say. OnCampaign counts the
 // attempts, because it also has the quick ones, as metrics have. A permanent failure ends the outage: nobody waits for the
 // database any more.
@@ -109,8 +109,8 @@ func (h *Hook) failed(e hooks.Failure) (o outage, first bool) {
 	return o, first
 }
 
-// refuses reports whether the server has answered, and refused: the login, or a statement. That is not the fault that
-// has ended a session. A server that stops, starts or is away (57P, 08) may be that fault.
+// refuses reports whether the server has answered, and has refused the login or a statement. A refusal is another fault than the
+// loss of a session. A server that stops, starts or is away (57P, 08) may have caused the loss.
 func refuses(err error) bool {
 	var state interface{ SQLState() string }
 	if !errors.As(err, &state) {
